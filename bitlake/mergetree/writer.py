@@ -24,6 +24,7 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -71,6 +72,7 @@ from bitlake.schema.merge_spec import (
 from bitlake.snapshot.partitions import discard_entries
 from bitlake.snapshot.state import TableState
 from bitlake.snapshot.table_files import TableFiles
+from bitlake.write.data_file_writer import GroupWriters
 from bitlake.write.writer import fit, group_codes, split_groups
 
 # --- sorting and merging rows -----------------------------------------------------------------------------------------
@@ -476,11 +478,11 @@ class _Writing:
         self._user = user
         self._live = LiveBuckets.of(state, fresh=fresh, counts=counts)
         self._writers: dict[Slot, BucketWriter] = {}
-        self._postponed: dict[bytes, KeyValueWriter] = {}
         self._hashes: dict[Slot, list[Int32s]] = {}
         self._pending: list[pa.Table] = []
         self._bytes = 0
         self._limit = self._schema.opts.of(opt.WRITE_BUFFER_SIZE)
+        self._postponed = GroupWriters(self._limit)
         self._finished: list[BucketChange] = []
         self._number = random.Random(_clock.new_uuid()).randrange(2**31 - 1)
         self._assigner: DynamicBucketAssigner | None = None
@@ -535,11 +537,9 @@ class _Writing:
         writer.flush()
 
     def _postpone(self, partition: bytes, rows: pa.Table) -> None:
-        writer = self._postponed.get(partition)
-        if writer is None:
-            context, store = self._live.context, self._state.store
-            writer = self._postponed[partition] = postpone_writer(context, store, partition, self._user, self._number)
-        writer.write(without_sequence(rows))
+        context, store = self._live.context, self._state.store
+        new = partial(postpone_writer, context, store, partition, self._user, self._number)
+        self._postponed.write(partition, without_sequence(rows), new)
 
     def finish(self, compact: bool | None) -> list[BucketChange]:
         self._flush()
@@ -553,10 +553,9 @@ class _Writing:
 
         of_items("buckets written")
         changes = LocalRunner().run(slots, one)
-        for partition, postponed in self._postponed.items():
-            entries = tuple(postponed.finish())
+        for entries in filter(None, self._postponed.finish().values()):
             rows = sum(e.file.row_count for e in entries)
-            changes.append(BucketChange(partition, POSTPONE_BUCKET, entries, rows=rows))
+            changes.append(BucketChange(entries[0].partition, POSTPONE_BUCKET, tuple(entries), rows=rows))
         return changes
 
     def _indexed(self, slot: Slot, change: BucketChange) -> BucketChange:
@@ -573,6 +572,5 @@ class _Writing:
     def abort(self) -> None:
         for writer in self._writers.values():
             writer.abort()
-        for postponed in self._postponed.values():
-            postponed.abort()
+        self._postponed.abort()
         discard_changes(self._state, self._finished)

@@ -7,6 +7,7 @@ subclasses add paths and manifest entries (:class:`DataFileWriter` here, for app
 either before a commit does.  A thread builds the indexes while the rows are encoded.  Memory: one row group, as many
 bytes of rows that wait to be indexed, and the state of the index builders.
 
+:class:`GroupWriters` holds the writers of many partitions and buckets, and bounds how many have an open file.
 :class:`DataFileFactory` forms the path and the manifest entry of each file.  :func:`indexed_columns` reads back the
 columns from which indexes of finished files are built.  :func:`rows_per_file` measures bytes per row on the table's
 newest files, or guesses them from the column types for a table's first write.
@@ -16,13 +17,15 @@ from __future__ import annotations
 
 import abc
 import contextlib
+import resource
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from types import TracebackType
 from typing import Any, Self
 
+import numpy as np
 import pyarrow as pa
 
 from bitlake import _clock
@@ -38,7 +41,7 @@ from bitlake.fileindex.registry import (
     warn_of_unwritten,
 )
 from bitlake.fileindex.source import IndexSource, index_source
-from bitlake.formats.conform import cast_column
+from bitlake.formats.conform import cast_column, take_rows
 from bitlake.formats.file_format import FileWriter, format_of, open_writer, reader_for
 from bitlake.formats.parquet import decode
 from bitlake.formats.parquet.write import PAGE_BYTES, WrittenFile
@@ -247,9 +250,14 @@ class RollingWriter(abc.ABC):
                 if full or self._writer.bytes_written >= shape.target:
                     self._close()
 
+    def roll(self) -> None:
+        """Finish the open file, if there is one; the next rows open another."""
+        if self._writer is not None:
+            self._close()
+
     def finish(self) -> list[ManifestEntry]:
         """Finish the open file and return the entries of all files."""
-        self._close()
+        self.roll()
         return self._entries
 
     def abort(self) -> None:
@@ -283,9 +291,7 @@ class RollingWriter(abc.ABC):
         self._indexes = _BackgroundIndexes(IndexBuilder(shape.indexes, shape.indexed), shape.group_bytes)
 
     def _close(self) -> None:
-        if self._writer is None:
-            return
-        assert self._indexes is not None
+        assert self._writer is not None and self._indexes is not None
         index = self._indexes.finish()
         with _writing(self._written_paths[-1]):
             written = self._writer.close()
@@ -297,6 +303,72 @@ class RollingWriter(abc.ABC):
         entry = self._entry(self._name, written, container)
         self._writer = self._output = self._indexes = None
         self._entries.append(entry)
+
+
+class GroupWriters:
+    """The writers of groups of rows (partitions and buckets), of which a bounded number have an open file.
+
+    The first groups keep a file open until the end.  Rows of the others wait in memory until they have ``held`` bytes,
+    then each of these groups gets a finished file.  Mutable, for one thread.
+    """
+
+    def __init__(self, held: int, most_open: int | None = None) -> None:
+        """``most_open``: by default a quarter of the files that this process may open, at most 256."""
+        self._most_bytes = held
+        self._most_open = _most_open() if most_open is None else most_open
+        self._writers: dict[Hashable, RollingWriter] = {}
+        self._open: set[Hashable] = set()
+        self._held: dict[Hashable, list[pa.Table]] = {}
+        self._bytes = 0
+
+    def write(self, group: Hashable, rows: pa.Table, new_writer: Callable[[], RollingWriter]) -> None:
+        """Add rows of a group, whose first rows make its writer."""
+        writer = self._writers.get(group)
+        if writer is None:
+            writer = self._writers[group] = new_writer()
+        if group in self._open or len(self._open) < self._most_open:
+            self._open.add(group)
+            writer.write(rows)
+            return
+        # Copied, because a slice keeps all rows of its batch in memory.
+        copied = take_rows(rows, pa.array(np.arange(rows.num_rows)))
+        self._held.setdefault(group, []).append(copied)
+        self._bytes += copied.nbytes
+        if self._bytes > self._most_bytes:
+            self._write_held()
+
+    def _write_held(self) -> None:
+        for group, tables in self._held.items():
+            writer = self._writers[group]
+            writer.write(pa.concat_tables(tables))
+            writer.roll()
+        self._held, self._bytes = {}, 0
+
+    def finish(self) -> dict[Hashable, list[ManifestEntry]]:
+        """Finish all files; return the entries of each group's files, in the order in which groups and rows came."""
+        for group in self._open:
+            self._writers[group].roll()
+        self._write_held()
+        return {group: writer.finish() for group, writer in self._writers.items()}
+
+    @property
+    def problems(self) -> list[UnwrittenIndex]:
+        """Indexes that could not be built, and why."""
+        return [p for writer in self._writers.values() for p in writer.problems]
+
+    def abort(self) -> None:
+        """Delete every file of every group."""
+        for writer in self._writers.values():
+            writer.abort()
+
+
+_MOST_OPEN = 256
+"""More open files take memory for row groups that are small anyway."""
+
+
+def _most_open() -> int:
+    allowed = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+    return _MOST_OPEN if allowed == resource.RLIM_INFINITY else max(1, min(_MOST_OPEN, allowed // 4))
 
 
 def _has_clusters(spec: IndexSpec) -> bool:

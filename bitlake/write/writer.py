@@ -2,13 +2,15 @@
 
 :func:`fit` conforms rows to the table's columns and types; :func:`split_groups` spreads a batch over partitions and
 buckets by one sort and one gather; :func:`write_rows` does both and writes the data files, which a commit then names.
-Memory: a batch, and one open file per partition and bucket.
+Memory: a batch, an open file for each of the first 256 partitions and buckets, and ``write-buffer-size`` bytes of rows
+of the others.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -28,7 +30,7 @@ from bitlake.snapshot.state import TableState
 from bitlake.types import AtomicType, DataField, Root, arrow_schema
 from bitlake.types.arrow import physical_values
 from bitlake.types.datatypes import MAX_LENGTH
-from bitlake.write.data_file_writer import DataFileFactory, DataFileWriter
+from bitlake.write.data_file_writer import DataFileFactory, DataFileWriter, GroupWriters
 from bitlake.write.register_files import RegisterContext
 
 
@@ -112,26 +114,29 @@ def _fit_length(table: str, rows: pa.Table, at: int, field: DataField) -> pa.Tab
 def write_rows(state: TableState, batches: Iterator[pa.Table], store: Store) -> list[ManifestEntry]:
     """Write batches of rows as new data files and return their manifest entries.
 
-    One file is open for each partition and bucket seen so far.  On an error every file is deleted.
+    On an error every file is deleted.
     """
     schema = state.schema
     context = RegisterContext.of(state, store)
     factory = DataFileFactory(state.paths, schema, store)
-    writers: dict[tuple[str, int], DataFileWriter] = {}
     names = context.file_names()
+    writers = GroupWriters(schema.opts.of(opt.WRITE_BUFFER_SIZE))
     try:
-        fitted = (rows for batch in batches for rows in in_pieces(fit(state.name, batch, schema)))
-        for rows in fitted:
-            for partition, bucket, part in split_groups(rows, schema):
-                writer = writers.get(key := group_key(partition, bucket))
-                if writer is None:
-                    writer = writers[key] = DataFileWriter(factory, partition, bucket, names)
-                writer.write(part)
-        return context.in_sequence([entry for w in writers.values() for entry in w.finish()])
+        write_groups(writers, (fit(state.name, batch, schema) for batch in batches), factory, names)
+        return context.in_sequence([entry for entries in writers.finish().values() for entry in entries])
     except BaseException:
-        for w in writers.values():
-            w.abort()
+        writers.abort()
         raise
+
+
+def write_groups(
+    writers: GroupWriters, batches: Iterable[pa.Table], factory: DataFileFactory, names: Iterator[str]
+) -> None:
+    """Write rows of a table (:func:`fit`) by the writers of their partitions and buckets, which ``writers`` keeps."""
+    for rows in (piece for batch in batches for piece in in_pieces(batch)):
+        for partition, bucket, part in split_groups(rows, factory.schema):
+            new = partial(DataFileWriter, factory, partition, bucket, names)
+            writers.write(group_key(partition, bucket), part, new)
 
 
 def group_key(partition: tuple[Any, ...], bucket: int) -> tuple[str, int]:

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 import threading
+from collections import Counter
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pytest
 
@@ -78,3 +83,59 @@ def test_an_error_of_the_thread_fails_the_append(tmp_path: Path, monkeypatch: py
     assert logs.count() == 0
     assert not list(tmp_path.rglob("data-*"))
     assert not [t.name for t in threading.enumerate() if t.name.startswith("bitlake-index")]
+
+
+DAYS = pa.schema([("id", pa.int64()), ("day", pa.int32())])
+
+
+def days(count: int, batch: int) -> pa.RecordBatchReader:
+    """Rows of ``count`` days in turns, in batches that hold rows of many days."""
+    ids = np.arange(6 * count)
+    return pa.table([ids, ids * 7 % count], schema=DAYS).to_reader(batch)
+
+
+@pytest.mark.parametrize("options", [{}, {"bucket": "2", "bucket-key": "id"}, {"primary_key": "id", "bucket": "-2"}])
+def test_few_files_are_open_at_a_time(tmp_path: Path, options: dict[str, str]) -> None:
+    program = f"""
+import resource; resource.setrlimit(resource.RLIMIT_NOFILE, (100, 100))
+import bitlake, sys; sys.path.insert(0, {str(Path(__file__).parent)!r})
+from test_data_file_writer import DAYS, days
+options = {options}
+key = options.pop("primary_key", None)
+table = bitlake.connect({str(tmp_path)!r}).create_table(
+    "t", DAYS, partition_by=["day"], primary_key=key and ["day", key], options=options)
+(table.upsert if key else table.append)(days(150, 500))
+if key: table.maintenance.compact()
+print(table.count(), table.scan(where="day = 149").to_arrow().num_rows)
+"""
+    run = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+    assert run.stdout == "900 6\n", run.stderr
+
+
+@pytest.mark.parametrize(("held", "files_of_others"), [("1 b", 3), ("256 mb", 1)])
+def test_rows_of_a_partition_keep_their_order(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, held: str, files_of_others: int
+) -> None:
+    monkeypatch.setattr(data_file_writer, "_most_open", lambda: 3)
+    lake = bitlake.connect(str(tmp_path))
+    table = lake.create_table("t", DAYS, partition_by=["day"], options={"write-buffer-size": held})
+    table.append(days(10, 20))
+    for day in range(10):
+        expected = [i for i in range(60) if i * 7 % 10 == day]
+        assert table.scan(where=f"day = {day}").to_arrow()["id"].to_pylist() == expected
+    files = Counter(f.partition for f in table.scan().plan().files)
+    assert sorted(files.values()) == [1] * 3 + [files_of_others] * 7
+
+
+def test_an_error_deletes_the_files_of_all_partitions(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(data_file_writer, "_most_open", lambda: 3)
+    lake = bitlake.connect(str(tmp_path))
+    table = lake.create_table("t", DAYS, partition_by=["day"], options={"write-buffer-size": "1 b"})
+
+    def broken() -> Iterator[pa.RecordBatch]:
+        yield from days(10, 20)
+        raise ZeroDivisionError
+
+    with pytest.raises(pa.ArrowInvalid, match="ZeroDivisionError"):
+        table.append(pa.RecordBatchReader.from_batches(DAYS, broken()))
+    assert not list(tmp_path.rglob("*.parquet"))

@@ -61,9 +61,9 @@ from bitlake.spark.hadoop_path import hadoop_path
 from bitlake.spark.runner import SparkRunner, dumps, loads
 from bitlake.spark.write.insert_cast import has_not_null_inside, store_columns, stored
 from bitlake.types import AtomicType, DataField, Root
-from bitlake.write.data_file_writer import DataFileFactory, DataFileWriter, file_format, page_rows, rows_per_file
+from bitlake.write.data_file_writer import DataFileFactory, GroupWriters, file_format, page_rows, rows_per_file
 from bitlake.write.register_files import RegisterContext, StagedFile, move_file, try_register_file
-from bitlake.write.writer import fit, group_key, split_groups, write_rows
+from bitlake.write.writer import fit, write_groups, write_rows
 
 GROUP = "__bitlake_group"
 _ATTEMPTS = "_temporary"
@@ -291,20 +291,14 @@ def _write(
 ) -> Written:
     """One task: its rows as data files of a table at ``paths``."""
     maker = DataFileFactory(paths, schema, store)
-    writers: dict[tuple[str, int], DataFileWriter] = {}
     names = RegisterContext(table, maker.paths, schema, _clock.new_uuid(), ()).file_names()
+    writers = GroupWriters(schema.opts.of(opt.WRITE_BUFFER_SIZE))
     try:
-        for batch in batches:
-            for partition, bucket, part in split_groups(fit(table, pa.table(batch), schema), schema):
-                writer = writers.get(slot := group_key(partition, bucket))
-                if writer is None:
-                    writer = writers[slot] = DataFileWriter(maker, partition, bucket, names)
-                writer.write(part)
-        entries = [entry for w in writers.values() for entry in w.finish()]
-        return entries, [p for w in writers.values() for p in w.problems]
+        write_groups(writers, (fit(table, pa.table(batch), schema) for batch in batches), maker, names)
+        entries = [entry for group in writers.finish().values() for entry in group]
+        return entries, writers.problems
     except BaseException:
-        for w in writers.values():
-            w.abort()
+        writers.abort()
         raise
 
 
