@@ -35,10 +35,10 @@ from bitlake.expressions.tree import (
     TupleIn,
     Wild,
     columns_of,
+    derived_from,
     has_computed,
     like_pieces,
     like_regex,
-    list_array,
     sources_of,
 )
 from bitlake.lazy_modules import compute as pc
@@ -244,10 +244,10 @@ _text = functools.lru_cache(256)(pa.scalar)
 def _member(node: In, column: pa.ChunkedArray) -> pa.ChunkedArray:
     kind = column.type
     if len(node.values) > _FEW_MEMBERS and (pa.types.is_integer(kind) or pa.types.is_date(kind)):
-        lookup = list_array(node, "lookup", lambda: _IntegerSet.of(np.array(node.values, np.int64)))
+        lookup = derived_from(node, "lookup", lambda: _IntegerSet.of(np.array(node.values, np.int64)))
         found = lookup.contains(_integers(column))
         return _null_where_null(pa.chunked_array([pa.array(~found if node.negated else found)]), column)
-    member = is_in(column, list_array(node, column.type, lambda: values_array(node.values, column.type)))
+    member = is_in(column, derived_from(node, column.type, lambda: values_array(node.values, column.type)))
     return _null_where_null(pc.invert(member) if node.negated else member, column)
 
 
@@ -308,7 +308,7 @@ def _float(node: Comparison | In, column: pa.ChunkedArray) -> pa.ChunkedArray:
     if isinstance(node, In):
         # Adding 0.0 makes -0.0 the 0.0 that is_in looks for.
         plain = pc.add(column, pa.scalar(0.0, column.type))
-        numbers = list_array(
+        numbers = derived_from(
             node, column.type, lambda: pa.array([v + 0.0 for v in node.values if not math.isnan(v)], column.type)
         )
         equal = is_in(plain, numbers)
@@ -330,7 +330,7 @@ def _float(node: Comparison | In, column: pa.ChunkedArray) -> pa.ChunkedArray:
 def parts_of(node: Ranges, column: pa.ChunkedArray) -> npt.NDArray[np.int64]:
     """The part (see :class:`Ranges`) that holds each value; NULL gets an arbitrary one."""
     kind = column.type
-    points = list_array(node.points, kind, lambda: values_array(node.points.values, kind))
+    points = derived_from(node.points, kind, lambda: values_array(node.points.values, kind))
     edges, values = _sortable(points, column)
     places: npt.NDArray[np.int64] = np.searchsorted(edges, values, "left") + np.searchsorted(edges, values, "right")
     return places
@@ -380,7 +380,7 @@ def places_in(listed: In, column: pa.ChunkedArray, kind: Any) -> npt.NDArray[np.
     column = _as_stored(column, kind)
     if kind.root in FLOATS:
         column = pc.add(column, pa.scalar(0.0, column.type))  # -0.0 is 0.0
-    members = list_array(listed, column.type, lambda: values_array(listed.values, column.type))
+    members = derived_from(listed, column.type, lambda: values_array(listed.values, column.type))
     if len(members) > max(len(column), _FEW_MEMBERS):  # as in is_in
         sought = pc.indices_nonzero(pc.is_in(members, value_set=column))
         places = pc.take(sought.cast(pa.int32()), pc.index_in(column, value_set=members.take(sought)))

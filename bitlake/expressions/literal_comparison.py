@@ -17,7 +17,7 @@ from __future__ import annotations
 import datetime as dt
 import math
 from bisect import bisect_left, bisect_right
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from decimal import Context, Decimal, Inexact, InvalidOperation, Overflow
 from fractions import Fraction
 from typing import Any
@@ -41,8 +41,8 @@ from bitlake.expressions.tree import (
     Predicate,
     TupleIn,
     Wild,
+    derived_from,
     like_pieces,
-    list_array,
     sorted_points,
 )
 from bitlake.types import time_zone
@@ -80,7 +80,7 @@ def bound_leaf(node: Comparison | In | Like | IsNull, field: DataField, negated:
             return comparison(field, kind, op, value, timezone)
         case In(_, values, inner):
             use = field.name, kind, inner != negated, timezone  # a statement binds its condition several times
-            return list_array(node, use, lambda: _bound_list(field, kind, values, inner != negated, timezone))
+            return derived_from(node, use, lambda: _bound_list(field, kind, values, inner != negated, timezone))
         case Like(_, pattern, inner, escape):
             return like(field, kind, pattern, inner != negated, escape)
 
@@ -207,8 +207,9 @@ def bound_tuples(node: TupleIn, fields: Sequence[DataField], negated: bool) -> P
                 "column's type, such as 2L for BIGINT, or CAST(…)"
             )
         columns.append(_tuple_points(field, literal, values))
-    rows = [row for row in zip(*columns, strict=True) if _ABSENT not in row] if _ABSENT in _flat(columns) else None
-    kept = tuple(map(tuple, columns if rows is None else zip(*rows, strict=True)))
+    kept = tuple(map(tuple, columns))
+    if any(_ABSENT in column for column in columns):
+        kept = tuple(zip(*(row for row in zip(*columns, strict=True) if _ABSENT not in row), strict=True))
     negated = node.negated != negated
     if not kept:
         return TRUE if negated else FALSE
@@ -218,10 +219,7 @@ def bound_tuples(node: TupleIn, fields: Sequence[DataField], negated: bool) -> P
 _ABSENT = object()
 """A literal that no value of its column equals."""
 _NOT_IN_TUPLES = (Root.CHAR, Root.TIME, Root.VARIANT)
-
-
-def _flat(columns: Sequence[Sequence[Any]]) -> Iterator[Any]:
-    return (v for column in columns for v in column if v is _ABSENT)
+"""Types of columns that tuples are not compared with."""
 
 
 def _type_in_tuples(field: DataField) -> AtomicType | None:

@@ -37,9 +37,9 @@ from bitlake.expressions.tree import (
     Predicate,
     TupleIn,
     column_terms,
+    derived_from,
     like_pieces,
     like_prefix,
-    list_array,
 )
 from bitlake.lazy_modules import compute as pc
 from bitlake.lazy_modules import numpy as np
@@ -341,7 +341,7 @@ def _group_verdicts(group: Group, bounds: Mapping[str, ColumnBounds | None], row
 
 
 def _range_verdicts(group: Ranges, b: ColumnBounds, rows: Int64s) -> Verdicts:
-    points = list_array(group.points, b.form, lambda: _literals(group.points.values, b.form))
+    points = derived_from(group.points, b.form, lambda: _literals(group.points.values, b.form))
     last = 2 * len(points)  # the part above all points but NaN
     low = np.where(b.has_low, _places(points, b.low, "left") + _places(points, b.low, "right"), 0)
     high = np.where(b.has_high, _places(points, b.high, "left") + _places(points, b.high, "right"), last)
@@ -429,7 +429,7 @@ def _compare_verdicts(op: Op, value: Any, b: ColumnBounds) -> Verdicts:
 
 def _in_verdicts(leaf: In, b: ColumnBounds) -> Verdicts:
     is_float, negated = b.form is Form.FLOAT, leaf.negated
-    literals = list_array(leaf, b.form, lambda: _literals(leaf.values, b.form))
+    literals = derived_from(leaf, b.form, lambda: _literals(leaf.values, b.form))
     has_nan = len(literals) < len(leaf.values)
     first = np.where(b.has_low, _places(literals, b.low, "left"), 0)
     last = np.where(b.has_high, _places(literals, b.high, "right"), len(literals))
@@ -478,7 +478,7 @@ def _place_spans(listed: In, b: ColumnBounds, rows: Int64s) -> _Span:
     Returns the first and the end index of those within the file's bounds, whether it may have NULL, the index of NULL,
     whether it may have NaN (bounds leave NaN out), and the index of NaN (-1 if the list has none).
     """
-    literals = list_array(listed, b.form, lambda: _literals(listed.values, b.form))
+    literals = derived_from(listed, b.form, lambda: _literals(listed.values, b.form))
     full = (b.nulls >= 0) & (b.nulls >= rows)
     first = np.where(b.has_low, _places(literals, b.low, "left"), 0)
     end = np.where(full, 0, np.where(b.has_high, _places(literals, b.high, "right"), len(literals)))

@@ -23,7 +23,7 @@ from bitlake.expressions.tree import (
     Or,
     Predicate,
     TupleIn,
-    list_array,
+    derived_from,
     sorted_points,
 )
 from bitlake.lazy_modules import numpy as np
@@ -242,7 +242,7 @@ def _tuple_of(term: Predicate, negated: bool) -> dict[str, Any] | None:
 
 def tuples_of(node: TupleIn) -> Tuples:
     """The tuples of a bound ``(a, b) IN (…)``; computed once for each node."""
-    return list_array(node, "tuples", lambda: _tuples(node.columns, node.values, node.negated))
+    return derived_from(node, "tuples", lambda: _tuples(node.columns, node.values, node.negated))
 
 
 def _tuples(names: Sequence[str], values: Sequence[Sequence[Any]], negated: bool) -> Tuples:

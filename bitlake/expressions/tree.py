@@ -86,11 +86,11 @@ class In:
     column: str
     values: tuple[Any, ...]
     negated: bool = False
-    arrays: dict[Any, Any] = field(default_factory=dict, init=False, repr=False, compare=False)
-    """The converted values, by what they are used for (:func:`list_array`)."""
+    derived: dict[Any, Any] = field(default_factory=dict, init=False, repr=False, compare=False)
+    """What :func:`derived_from` keeps, by its use."""
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """For pickling: without the arrays."""
+        """For pickling: without what is derived from the values."""
         return In, (self.column, self.values, self.negated)
 
 
@@ -106,21 +106,21 @@ class TupleIn:
     values: tuple[tuple[Any, ...], ...]
     negated: bool = False
     types: tuple[DataType | None, ...] = ()
-    arrays: dict[Any, Any] = field(default_factory=dict, init=False, repr=False, compare=False)
-    """What is derived from the values, by what it is used for (:func:`list_array`)."""
+    derived: dict[Any, Any] = field(default_factory=dict, init=False, repr=False, compare=False)
+    """What :func:`derived_from` keeps, by its use."""
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """For pickling: without the arrays."""
+        """For pickling: without what is derived from the values."""
         return TupleIn, (self.columns, self.values, self.negated, self.types)
 
 
-def list_array(leaf: In | TupleIn, use: Hashable, make: Callable[[], T]) -> T:
-    """The values of a list, converted by ``make`` once for each ``use`` and shared by all files."""
+def derived_from(leaf: In | TupleIn, use: Hashable, make: Callable[[], T]) -> T:
+    """What ``make`` derives from a list's values, such as an array: made once for each ``use``, shared by all files."""
     try:
-        array: T = leaf.arrays[use]
+        derived: T = leaf.derived[use]
     except KeyError:  # two threads may both make it
-        array = leaf.arrays[use] = make()
-    return array
+        derived = leaf.derived[use] = make()
+    return derived
 
 
 @dataclass(frozen=True, slots=True)
@@ -337,7 +337,7 @@ def column_terms(node: TupleIn) -> tuple[Predicate, ...]:
             terms[any_of([*([In(column, tuple(points))] if points else []), *is_null])] = None
         return tuple(terms)
 
-    return () if node.negated else list_array(node, "terms", make)
+    return () if node.negated else derived_from(node, "terms", make)
 
 
 def leaves_of(predicate: Predicate) -> list[Leaf]:

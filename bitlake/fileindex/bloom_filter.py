@@ -27,7 +27,7 @@ import pyarrow as pa
 
 from bitlake.codec.hashing import Int64s, UInt64s
 from bitlake.errors import CorruptError, InvalidRequest
-from bitlake.expressions.tree import Comparison, In, Leaf, Op, list_array
+from bitlake.expressions.tree import Comparison, In, Leaf, Op, derived_from
 from bitlake.fileindex.capabilities import ColumnFacts, IndexOption, IndexType, SampledColumn, fraction, integer
 from bitlake.fileindex.keyed import chunks, is_floating, keys_for, keys_of
 from bitlake.fileindex.payload import Fetch, LazyBytes, Page, Section
@@ -204,7 +204,7 @@ class BloomReader:
             case Comparison(_, Op.EQ, value):
                 hashes = self._hashes((value,))
             case In(_, values, False):
-                hashes = list_array(leaf, ("bloom filter", self._keys), lambda: self._hashes(values))
+                hashes = derived_from(leaf, ("bloom filter", self._keys), lambda: self._hashes(values))
             case _:
                 return None
         # In a long list a match or a false positive is likely among the first values.

@@ -44,7 +44,7 @@ from bitlake.codec.hashing import Int32s, Int64s, UInt64s, long_hashes, murmur_b
 from bitlake.codec.roaring import positions_of
 from bitlake.errors import BitlakeError, CorruptError, InvalidRequest, UnsupportedFeature
 from bitlake.expressions.evaluate import is_in
-from bitlake.expressions.tree import Comparison, In, IsNull, Leaf, Like, Op, list_array
+from bitlake.expressions.tree import Comparison, In, IsNull, Leaf, Like, Op, derived_from
 from bitlake.fileindex.capabilities import RowGroups
 from bitlake.fileindex.payload import DAMAGE, LazyBytes, Section
 from bitlake.fileindex.selection import Selection
@@ -226,7 +226,7 @@ class Keys:
             keys, exact = self.keys_of_all(leaf.values)
             return pa.array(np.sort(np.array(keys, self.dtype)) if self.width else keys, self.arrow), exact
 
-        return list_array(leaf, self, make)
+        return derived_from(leaf, self, make)
 
     def order(self, keys: Ints) -> Ints:
         """Return fixed-width keys as integers that sort like the values: floats in Java's order, -0.0 before 0.0."""
