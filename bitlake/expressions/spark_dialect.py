@@ -4,8 +4,8 @@ Since Spark 4.0 a doubled quote inside a quoted string is one quote character (`
 standard; sqlglot's Spark dialect reads it as two adjoining strings.  Adjoining strings (``'a' 'b'``) stay one
 concatenated literal in both.
 
-It also accepts what other engines have: :func:`foreign_form` finds such forms, and the parser refuses lists that end in
-a comma.
+sqlglot's dialect also accepts syntax of other engines: :func:`foreign_form` finds it, and the parser refuses lists with
+a comma too many.
 
 Parameters, ``:name`` and ``?``, are replaced by Python values as literals of Spark SQL (:func:`with_values`).
 """
@@ -147,11 +147,11 @@ _LAST = frozenset(
 )
 """Clauses after which no set operator can follow."""
 _BEFORE_NAME = frozenset(("SELECT", "DISTINCT", ",", ".", "(", "AS", "BY", "WHERE", "AND", "OR", "NOT", "ON", "HAVING"))
-"""Words after which a word is a name or a function, and no operator."""
+"""Words after which a word is a name or a function, not an operator."""
 
 
 class _Bracket:
-    """A round bracket of a statement: the arguments of a function, or a query and how far it is."""
+    """An open round bracket of a statement: a function's arguments, or a query and the clauses of it seen so far."""
 
     def __init__(self, function: str) -> None:
         self.function = function
@@ -160,10 +160,10 @@ class _Bracket:
 
 
 def foreign_form(text: str, tokens: Sequence[Token], words: Sequence[str]) -> InvalidRequest | None:
-    """The error for the first form of another dialect in a statement, with its place; None if there is none.
+    """The error for the first syntax of another dialect in a statement, with its place; None without such syntax.
 
-    sqlglot accepts clauses, operators, types and functions of many engines as Spark's.  What is left of them in its
-    tree looks like Spark's.  ``words``: as :attr:`bitlake.sql.text.SqlText.words`.
+    sqlglot accepts clauses, operators, types and functions of many engines, and its tree does not tell them from
+    Spark's.  ``words``: as :attr:`bitlake.sql.text.SqlText.words`.
     """
     opened = [_Bracket("")]
     for i, word in enumerate(words):
@@ -199,28 +199,28 @@ def _foreign_clause(level: _Bracket, tokens: Sequence[Token], words: Sequence[st
         return f"a query that begins with FROM has {word} after its SELECT"
     elif kind in _LAST:
         if kind is TokenType.LIMIT and level.has_offset:
-            return "LIMIT stands before OFFSET"
+            return "write LIMIT before OFFSET"
         level.ended, level.has_offset = True, kind is TokenType.OFFSET
     if kind is TokenType.GROUP_BY and after[0] == "DISTINCT":
-        return "GROUP BY takes no DISTINCT"
+        return "GROUP BY does not take DISTINCT"
     if (
         kind is TokenType.LIMIT
         and after[1] in ("%", "PERCENT")
         and after[2] in ("", ")", ";", "OFFSET", *_SET_OPERATORS)
     ):
-        return "LIMIT takes a number of rows, and no percentage"
+        return "LIMIT takes a number of rows, not a percentage"
     if kind is TokenType.LIMIT and after[1] == ",":
         return "LIMIT takes one number; write LIMIT … OFFSET …"
     if kind is TokenType.OFFSET and after[1] in ("ROW", "ROWS"):
-        return "OFFSET takes a number alone"
+        return "OFFSET takes a number; leave out ROWS"
     if word == "IF" and after[0] != "(":
         return "IF is a function: if(condition, a, b)"
     if word == "USING" and after[0] != "(":
         return "USING takes names in brackets"
     if word == "OUTER" and after[0] == "JOIN" and before not in ("LEFT", "RIGHT", "FULL"):
-        return "an outer join is LEFT, RIGHT or FULL"
+        return "write LEFT, RIGHT or FULL before OUTER JOIN"
     if word == "AS" and after[0] == "" and i + 1 < len(tokens) and tokens[i + 1].token_type is TokenType.STRING:
-        return "an alias is a name, and not a string"
+        return "an alias is a name, not a string; write it in backticks"
     return None
 
 
@@ -241,7 +241,7 @@ def _foreign_word(words: Sequence[str], i: int) -> str | None:
         case "FILTER" if before == ")" and after[0] == "(" and after[1] != "WHERE":
             return "FILTER takes (WHERE …)"
         case "MATERIALIZED" if before in ("AS", "NOT") and after[0] == "(":
-            return "a query of WITH is not declared as MATERIALIZED"
+            return "WITH does not take MATERIALIZED"
     return None
 
 

@@ -41,14 +41,14 @@ def _without_tuples(e: Expressions, operands: Sequence[exp.Expr]) -> tuple[list[
 
     DuckDB optimises OR of such terms in quadratic time.
     """
-    alike: dict[tuple[str, ...], list[tuple[exp.Expr, dict[str, tuple[exp.Column, int | str]]]]] = {}
+    by_columns: dict[tuple[str, ...], list[tuple[exp.Expr, dict[str, tuple[exp.Column, int | str]]]]] = {}
     for operand in operands:
         compared = _compared(operand)
         if compared is not None:
-            alike.setdefault(tuple(sorted(compared)), []).append((operand, compared))
+            by_columns.setdefault(tuple(sorted(compared)), []).append((operand, compared))
     listed: set[int] = set()
     groups: list[Value] = []
-    for key, group in alike.items():
+    for key, group in by_columns.items():
         values = e.values([group[0][1][name][0] for name in key])
         columns = [[compared[name][1] for _, compared in group] for name in key]
         if len(group) >= MANY and all(map(_holds_types, columns, values)):
@@ -122,7 +122,7 @@ def _in(e: Expressions, node: exp.In) -> Value:
     query = node.args.get("query")
     if isinstance(node.this.unnest(), exp.Tuple):
         if query is not None:
-            raise NotTranslatable(node, "IN of tuples and a query differs")
+            raise NotTranslatable(node, "IN with tuples and a query is not translated")
         return _in_tuples(e, node)
     check_operands(node, node.this)
     value, name, cut = e.value(node.this), None, list_of(node)

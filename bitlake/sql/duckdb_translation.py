@@ -50,7 +50,10 @@ _WORDS = {exp.Union: "UNION", exp.Intersect: "INTERSECT", exp.Except: "EXCEPT"}
 
 @dataclass(frozen=True, slots=True)
 class Translation:
-    """A query in DuckDB's SQL, with the names and types of its columns by Spark, and the lists that are its tables."""
+    """A query in DuckDB's SQL, with its columns' names and types in Spark.
+
+    ``lists``: the tables of constants that the SQL names.
+    """
 
     sql: str
     names: tuple[str, ...]
