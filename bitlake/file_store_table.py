@@ -285,12 +285,12 @@ class FileStoreTable:
             schema = state.schema
             options = dict(schema.with_options(texts, unset).options)
             opt.check_stored(self.name, {n: v for n, v in options.items() if n not in texts})
-            comparable = opt.comparable(schema.options, options)
-            opt.check_alter(comparable, options, state.snapshot is not None)
+            before = opt.replace_invalid(schema.options, options)
+            opt.check_alter(before, options, state.snapshot is not None)
             check_reading(texts)
             check_branch_option(state, options)
-            if comparable != dict(schema.options):
-                state = replace(state, schema=replace(schema, options=comparable))
+            if before != dict(schema.options):
+                state = replace(state, schema=replace(schema, options=before))
             check_postponed(state, options)
             check_lookup_change(state, options)
             declares = any(index_name(key) is not None for key in texts)

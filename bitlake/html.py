@@ -333,7 +333,7 @@ def grid(headers: Sequence[str], rows: Iterable[Sequence[Child]], numbers: Itera
 
 
 _ROWS = 20
-"""The rows that :func:`rows_html` shows."""
+"""The most rows that :func:`rows_html` shows."""
 
 
 def rows_html(names: Sequence[str], table: Any) -> str:

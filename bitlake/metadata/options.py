@@ -662,10 +662,10 @@ def invalid_values(values: Mapping[str, str]) -> dict[str, str]:
     return reasons
 
 
-def comparable(old: Mapping[str, str], new: Mapping[str, str]) -> dict[str, str]:
-    """``old`` to compare with ``new``: of an option that is invalid in ``old`` it has the value of ``new``.
+def replace_invalid(old: Mapping[str, str], new: Mapping[str, str]) -> dict[str, str]:
+    """``old`` with each invalid value replaced by the one in ``new``, or removed if ``new`` has none.
 
-    What such an option meant is unknown, so rules about changes of a value do not apply to it.
+    What an invalid value meant is unknown, so that the rules for changes of an option do not apply to it.
     """
     invalid = invalid_values(old)
     kept = {name: text for name, text in old.items() if name not in invalid}

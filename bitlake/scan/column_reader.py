@@ -146,7 +146,7 @@ def footer_of(store: Store, task: FileTask) -> Footer:
                 lambda offset, length: store.read_range(task.path, offset, length), task.size, schema_of=schema_of
             )
         except CorruptError as e:
-            raise _of_other_size(store, task, e).within(task.path) from e
+            raise _with_size_mismatch(store, task, e).within(task.path) from e
         except NotFound as e:
             raise _gone(task.path) from e
         if footer.rows != task.row_count:
@@ -161,13 +161,13 @@ def footer_of(store: Store, task: FileTask) -> Footer:
     return store.caches[_FOOTERS].get_or(task.path, load, lambda footer: footer.memory)
 
 
-def _of_other_size(store: Store, task: FileTask, error: CorruptError) -> CorruptError:
-    """The error of a footer that cannot be read; it tells if the file has another size than its manifest says."""
+def _with_size_mismatch(store: Store, task: FileTask, error: CorruptError) -> CorruptError:
+    """The error of a footer that cannot be read; it names both sizes if the file's differs from its manifest's."""
     size = store.size(task.path)
     if size == task.size:
         return error
-    what = f"{error.what} (the file has {size:,} bytes, and its manifest says {task.size:,})"
-    return CorruptError(what, error.offset, error.path)
+    message = f"{error.what} (the file has {size:,} bytes, and its manifest says {task.size:,})"
+    return CorruptError(message, error.offset, error.path)
 
 
 def forget_file(store: Store, path: str) -> None:

@@ -258,7 +258,7 @@ def _map_leaf(leaf: tree.Leaf, types: Mapping[str, DataType], mapping: FileMappi
 
 
 def _map_tuples(node: tree.TupleIn, types: Mapping[str, DataType], mapping: FileMapping) -> MappedPredicate:
-    """Tuples of columns that a file stores alike; of others, what they imply of each column."""
+    """The tuples themselves if the file stores all their columns alike; else a condition for each column they imply."""
     sources = [mapping.fields.get(column) for column in node.columns]
     names = tuple(
         s.name for c, s in zip(node.columns, sources, strict=True) if s is not None and stored_alike(types[c], s.type)

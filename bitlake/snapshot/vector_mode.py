@@ -49,7 +49,7 @@ def schema_before_switch(state: TableState) -> TableSchema | None:
     except (NotFound, CorruptError):
         return None  # the schema was lost or damaged: an overwrite repairs the table
     # By setting 'deletion-vectors.modifiable', a user of another engine accepted wrong rows.
-    before = opt.Options(opt.comparable(old.options, new.options))
+    before = opt.Options(opt.replace_invalid(old.options, new.options))
     if before.of(opt.DV_ENABLED) == new.opts.of(opt.DV_ENABLED) or new.opts.of(opt.DV_MODIFIABLE):
         return None
     is_replaced = {f.id for f in old.fields}.isdisjoint(f.id for f in new.fields)

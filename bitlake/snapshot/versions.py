@@ -37,7 +37,7 @@ _LISTED_BYTES = 300
 _SNAPSHOTS: CacheName[tuple[str, bytes], Snapshot] = CacheName("snapshots")
 _TAGGED_SNAPSHOTS: CacheName[tuple[str, str], Snapshot] = CacheName("snapshots by ETag")
 _LONG: CacheName[str, bool] = CacheName("long snapshot folders")
-"""The snapshot folders that one request does not list, or whose listing does not tell the latest snapshot."""
+"""The snapshot folders whose listing takes several requests, or has no ETags."""
 _SNAPSHOT_BYTES = 1000
 _PARSED = 4
 """Bytes of a parsed file in memory for each of its own bytes."""
@@ -131,7 +131,7 @@ def latest_snapshot(table: TableFiles) -> Snapshot | None:
 
 
 def _latest_of_page(table: TableFiles) -> list[Snapshot] | None:
-    """The latest snapshot in a listing of one request, if there is one; None where such a listing cannot tell."""
+    """A list of the latest snapshot, empty before the first commit; None where one request does not show it."""
     files = table.store.list_page(table.paths.snapshot_dir)
     if files is None or any(is_record(f.name) for f in files):
         if files is None and table.store.local_path(table.paths.snapshot_dir) is None:
@@ -182,14 +182,14 @@ def has_schema(table: TableFiles) -> bool:
 
 
 def can_open(table: TableFiles) -> bool:
-    """As :func:`has_schema`, for a table that will be read: keeps its first schema, which may be the latest one."""
+    """As :func:`has_schema`, for a table that is read next: in a remote store, this caches its first schema."""
     if table.store.local_path(table.paths.schema_dir) is not None:
         return has_schema(table)
     try:
         load_schema(table, 0)
     except NotFound:
         return has_schema(table)
-    except CorruptError:  # who needs it reports that
+    except CorruptError:  # reported where the schema is used
         pass
     return True
 

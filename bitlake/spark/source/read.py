@@ -420,10 +420,10 @@ class _StreamReader(DataSourceStreamReader):
         self._record_progress(StreamOffset.from_dict(end))
 
     def _record_progress(self, at: StreamOffset) -> None:
-        """Let expiry take the snapshots before an offset at which all earlier micro-batches are done.
+        """Record an offset up to which all micro-batches are done: expiry no longer keeps the snapshots before it.
 
-        Spark calls :meth:`commit` only when it plans the next micro-batch, so not for the last one of a query.  But
-        what it plans and asks for begins at such offsets, too.
+        Spark calls :meth:`commit` only when it plans the next micro-batch, so not for the last one of a query.  The
+        micro-batches that it plans and asks for start at such offsets, too.
         """
         consumer = self._options.get("consumer-id")
         now = Progress(at.snapshot, at.full)
