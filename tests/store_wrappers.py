@@ -122,7 +122,7 @@ class CountingStore:
         return self.inner.list_below(directory, names)
 
     def list_page(self, directory: str) -> builtins.list[FileInfo] | None:
-        """Counted as :meth:`list` where it sends a request."""
+        """Counted as :meth:`list` unless it returns None, which most stores do without a request."""
         found = self.inner.list_page(directory)
         if found is not None:
             self._count("list", directory)

@@ -19,7 +19,7 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 from bitlake.expressions.term_groups import Group, Ranges, Tuples, grouped_terms, tuples_of
 from bitlake.expressions.tree import (
@@ -372,7 +372,7 @@ def _tuple_verdicts(group: Tuples, bounds: Mapping[str, ColumnBounds | None], ro
     sure = np.full(len(rows), len(known) == len(group.columns))
     for b, _, _ in known:
         sure &= (_single(b) & (b.nulls == 0) & (b.form is not Form.FLOAT)) | ((b.nulls >= 0) & (b.nulls >= rows))
-    spans = [(_place_spans(listed, b, rows), places) for b, listed, places in known]
+    spans = [(_place_span(listed, b, rows), places) for b, listed, places in known]
     if len(rows) * len(group.places) > _MOST_CELLS:
         possible, sure = _possible_by_column(spans, len(rows)), np.zeros(len(rows), bool)
     else:
@@ -381,18 +381,18 @@ def _tuple_verdicts(group: Tuples, bounds: Mapping[str, ColumnBounds | None], ro
         for start in range(0, len(rows), step):
             part = slice(start, start + step)
             held = np.ones((len(rows[part]), len(group.places)), bool)
-            for (first, end, has_null, null, has_nan, nan), places in spans:
-                within = (places >= first[part, None]) & (places < end[part, None])
-                held &= within | (has_null[part, None] & (places == null)) | (has_nan[part, None] & (places == nan))
+            for span, places in spans:
+                held &= span.may_have(places, part)
             possible[part] = held.any(axis=1)
     return _verdicts(possible & sure, ~possible) if group.negated else _verdicts(~possible, possible & sure)
 
 
-def _possible_by_column(spans: Sequence[tuple[_Span, Int64s]], files: int) -> Bools:
+def _possible_by_column(spans: Sequence[tuple[_PlaceSpan, Int64s]], files: int) -> Bools:
     """Where each column by itself may have a value of a tuple."""
     possible = np.ones(files, bool)
-    for (first, end, has_null, null, has_nan, nan), places in spans:
-        possible &= (end > first) | (has_null & bool((places == null).any())) | (has_nan & bool((places == nan).any()))
+    for span, places in spans:
+        null, nan = (span.has_null & bool((places == span.null).any()), span.has_nan & bool((places == span.nan).any()))
+        possible &= (span.end > span.first) | null | nan
     return possible
 
 
@@ -469,21 +469,35 @@ def _places(sought: npt.NDArray[Any], bounds: Values, side: Any) -> Int64s:
     return places
 
 
-_Span: TypeAlias = "tuple[Int64s, Int64s, Bools, int, Bools, int]"
+class _PlaceSpan(NamedTuple):
+    """Which values of a list each file may have, by their index in the list: from ``first`` to ``end``, NULL and NaN.
 
-
-def _place_spans(listed: In, b: ColumnBounds, rows: Int64s) -> _Span:
-    """Which values of a list each file may have.
-
-    Returns the first and the end index of those within the file's bounds, whether it may have NULL, the index of NULL,
-    whether it may have NaN (bounds leave NaN out), and the index of NaN (-1 if the list has none).
+    ``null`` and ``nan`` are the indexes of NULL and NaN, which bounds leave out; -1 if the list has no NaN.
     """
+
+    first: Int64s
+    end: Int64s
+    has_null: Bools
+    null: int
+    has_nan: Bools
+    nan: int
+
+    def may_have(self, places: Int64s, files: slice) -> Bools:
+        """Whether each of these files, a row of the result, may have the value at each of these indexes."""
+        within = (places >= self.first[files, None]) & (places < self.end[files, None])
+        null, nan = self.has_null[files, None] & (places == self.null), self.has_nan[files, None] & (places == self.nan)
+        may_have: Bools = within | null | nan
+        return may_have
+
+
+def _place_span(listed: In, b: ColumnBounds, rows: Int64s) -> _PlaceSpan:
+    """The values of a list within the bounds of each file."""
     literals = derived_from(listed, b.form, lambda: _literals(listed.values, b.form))
     full = (b.nulls >= 0) & (b.nulls >= rows)
     first = np.where(b.has_low, _places(literals, b.low, "left"), 0)
     end = np.where(full, 0, np.where(b.has_high, _places(literals, b.high, "right"), len(literals)))
     null = len(listed.values)
-    return first, end, b.nulls != 0, null, ~full, len(literals) if len(literals) < null else -1
+    return _PlaceSpan(first, end, b.nulls != 0, null, ~full, len(literals) if len(literals) < null else -1)
 
 
 def _like_verdicts(leaf: Like, b: ColumnBounds) -> Verdicts:
