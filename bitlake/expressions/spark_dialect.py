@@ -71,6 +71,21 @@ class SparkSql(Spark):
                 self.raise_error("nothing follows this comma", comma)
             return join
 
+        def _parse_type(self, *args: Any, **kwargs: Any) -> exp.Expr | None:
+            """As sqlglot's, but ``DATE '2020-01-01'::STRING`` casts the date, and not the text, as in Spark."""
+            is_typed = self._next is not None and self._next.token_type is TokenType.STRING
+            made: exp.Expr | None = super()._parse_type(*args, **kwargs)
+            if not (is_typed and isinstance(made, exp.Cast) and isinstance(made.this, exp.TryCast)):
+                return made
+            inner = made.this
+            while isinstance(inner.this, exp.TryCast):
+                inner = inner.this
+            if not isinstance(inner.this, exp.Literal):
+                return made
+            inner.set("this", exp.Cast(this=inner.this, to=made.to))
+            outer: exp.Expr = made.this
+            return outer
+
     def to_json_path(self, path: exp.Expr | None) -> exp.Expr | None:
         """Keep the path of ``get_json_object`` as it is written: sqlglot accepts paths that Spark refuses."""
         return path

@@ -271,6 +271,12 @@ def test_names_of_chains(lake: bitlake.Lake) -> None:
     assert chain.columns == ["(((id = 1) OR (id = 2)) OR (id = 3))", "((id > 1) AND ((id < 9) AND (id < 8)))"]
 
 
+def test_casts_of_typed_literals(lake: bitlake.Lake) -> None:
+    """The literal is cast: sqlglot alone reads DATE ('2024-3-1'::STRING)."""
+    text = "SELECT DATE '2024-3-1'::STRING AS d, TIMESTAMP_NTZ '2024-03-01 09:00:00'::DATE AS t FROM t LIMIT 1"
+    assert fetched(lake, text) == [("2024-03-01", dt.date(2024, 3, 1))]
+
+
 FOREIGN = [
     ("SELECT id, FROM t", 10, "nothing follows this comma"),
     ("SELECT id FROM t, ORDER BY id", 17, "nothing follows this comma"),
