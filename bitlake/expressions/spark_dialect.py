@@ -30,6 +30,16 @@ from bitlake.types import time_zone
 
 Item = TypeVar("Item")
 
+_TYPED_LITERALS = (
+    exp.DataType.Type.DATE,
+    exp.DataType.Type.TIME,
+    exp.DataType.Type.TIMESTAMP,
+    exp.DataType.Type.TIMESTAMPTZ,
+    exp.DataType.Type.TIMESTAMPLTZ,
+    exp.DataType.Type.TIMESTAMPNTZ,
+)
+"""The types that Spark takes before a text, beside intervals and X."""
+
 
 class SparkSql(Spark):
     """The dialect that every SQL text given to bitlake is read with."""
@@ -72,10 +82,17 @@ class SparkSql(Spark):
             return join
 
         def _parse_type(self, *args: Any, **kwargs: Any) -> exp.Expr | None:
-            """As sqlglot's, but ``DATE '2020-01-01'::STRING`` casts the date, and not the text, as in Spark."""
-            is_typed = self._next is not None and self._next.token_type is TokenType.STRING
+            """Read ``DATE '2020-01-01'::STRING`` as a cast of the date, and refuse ``INT '1'``, as Spark does.
+
+            sqlglot casts the text first, and takes any type before a text.
+            """
+            token, is_typed = self._curr, self._next is not None and self._next.token_type is TokenType.STRING
             made: exp.Expr | None = super()._parse_type(*args, **kwargs)
-            if not (is_typed and isinstance(made, exp.Cast) and isinstance(made.this, exp.TryCast)):
+            if not (is_typed and isinstance(made, exp.Cast)):
+                return made
+            if not made.is_type(*_TYPED_LITERALS):
+                self.raise_error(f"write CAST('…' AS {token.text}); a literal has no such type", token)
+            if not isinstance(made.this, exp.TryCast):
                 return made
             inner = made.this
             while isinstance(inner.this, exp.TryCast):

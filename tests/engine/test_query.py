@@ -279,6 +279,7 @@ def test_casts_of_typed_literals(lake: bitlake.Lake) -> None:
 
 FOREIGN = [
     ("SELECT id, FROM t", 10, "nothing follows this comma"),
+    ("SELECT INT '1' FROM t", 8, "a literal has no such type"),
     ("SELECT id FROM t, ORDER BY id", 17, "nothing follows this comma"),
     ("SELECT id FROM t WHERE id IN (1, 2,)", 35, "nothing follows this comma"),
     ("SELECT count(id,) FROM t", 16, "nothing follows this comma"),
