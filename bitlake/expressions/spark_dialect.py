@@ -178,6 +178,9 @@ _LAST = frozenset(
     + (TokenType.LIMIT, TokenType.OFFSET)
 )
 """Clauses after which no set operator can follow."""
+_COUNTS = frozenset((TokenType.LIMIT, TokenType.OFFSET))
+_COUNT_WORDS = frozenset(("(", ":", "?", "ALL"))
+"""Words, beside numbers, with which the count of LIMIT or OFFSET begins."""
 _BEFORE_NAME = frozenset(("SELECT", "DISTINCT", ",", ".", "(", "AS", "BY", "WHERE", "AND", "OR", "NOT", "ON", "HAVING"))
 """Words after which a word is a name or a function, not an operator."""
 
@@ -221,9 +224,11 @@ def _foreign_clause(level: _Bracket, tokens: Sequence[Token], words: Sequence[st
     """Why a clause cannot stand where it does in its query."""
     word, kind = words[i], tokens[i].token_type
     before, after = words[i - 1] if i else "", [*words[i + 1 : i + 4], "", "", ""]
+    if kind in _COUNTS and (before in _BEFORE_NAME or not (after[0][:1].isdigit() or after[0] in _COUNT_WORDS)):
+        return None  # a column called limit or offset
     if word in ("SELECT", "|>"):
         level.selected = True
-    elif word in _SET_OPERATORS:
+    elif word in _SET_OPERATORS and before != "*":  # SELECT * EXCEPT (a)
         if level.ended:
             return f"a query with ORDER BY or LIMIT needs brackets before {word}"
         level.selected = False
@@ -245,7 +250,7 @@ def _foreign_clause(level: _Bracket, tokens: Sequence[Token], words: Sequence[st
         return "LIMIT takes one number; write LIMIT … OFFSET …"
     if kind is TokenType.OFFSET and after[1] in ("ROW", "ROWS"):
         return "OFFSET takes a number; leave out ROWS"
-    if word == "IF" and after[0] != "(":
+    if word == "IF" and before not in (".", "AS") and after[0] not in ("(", ",", ")", "FROM", ""):
         return "IF is a function: if(condition, a, b)"
     if word == "USING" and after[0] != "(":
         return "USING takes names in brackets"

@@ -345,6 +345,13 @@ def test_what_spark_alone_refuses_is_left_to_it(lake: bitlake.Lake, text: str) -
         ("SELECT count(*) FILTER (WHERE id < 5) FROM t", [(5,)]),
         ("SELECT t.id FROM t FULL OUTER JOIN t u USING (id) WHERE t.id IN (7)", [(7,)]),
         ("WITH a AS (SELECT id FROM t), b AS (SELECT id FROM a) SELECT max(id) FROM b", [(99,)]),
+        (
+            "SELECT limit FROM (SELECT id AS limit, 1 AS offset FROM t) WHERE 0 < offset ORDER BY limit LIMIT 1",
+            [(0,)],
+        ),
+        ("SELECT offset FROM (SELECT id AS offset FROM t) ORDER BY offset LIMIT 2", [(0,), (1,)]),
+        ("SELECT offset FROM (SELECT id AS offset FROM t WHERE id = 7) UNION ALL SELECT 8", [(7,), (8,)]),
+        ("SELECT x.if FROM (SELECT id AS if FROM t WHERE id = 7) x", [(7,)]),
     ],
 )
 def test_forms_that_spark_has_run(lake: bitlake.Lake, text: str, rows: list[tuple[object, ...]]) -> None:
