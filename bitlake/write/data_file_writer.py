@@ -308,14 +308,14 @@ class RollingWriter(abc.ABC):
 class GroupWriters:
     """The writers of groups of rows (partitions and buckets), of which a bounded number have an open file.
 
-    The first groups keep a file open until the end.  Rows of the others wait in memory until they have ``held`` bytes,
-    then each of these groups gets a finished file.  Mutable, for one thread.
+    The first groups keep a file open until the end: as many as a quarter of the files that this process may open, at
+    most 256.  Rows of the others wait in memory until they have ``held`` bytes, then each of these groups gets a
+    finished file.  Mutable, for one thread.
     """
 
-    def __init__(self, held: int, most_open: int | None = None) -> None:
-        """``most_open``: by default a quarter of the files that this process may open, at most 256."""
+    def __init__(self, held: int) -> None:
         self._most_bytes = held
-        self._most_open = _most_open() if most_open is None else most_open
+        self._most_open = _most_open()
         self._writers: dict[Hashable, RollingWriter] = {}
         self._open: set[Hashable] = set()
         self._held: dict[Hashable, list[pa.Table]] = {}
@@ -346,8 +346,6 @@ class GroupWriters:
 
     def finish(self) -> dict[Hashable, list[ManifestEntry]]:
         """Finish all files; return the entries of each group's files, in the order in which groups and rows came."""
-        for group in self._open:
-            self._writers[group].roll()
         self._write_held()
         return {group: writer.finish() for group, writer in self._writers.items()}
 
