@@ -36,6 +36,8 @@ _INDEXES = {
     "target-file-row-num": "500000",
 }
 _OURS, _UNINDEXED, _PYARROW = "bitlake", "the same without index", "pyarrow dataset on the same files"
+_WIDE = "with min_seek_size = 4 MB"
+_PENDING = "status = 'PENDING'"
 _STORE = "20 ms a request, 100 MB/s a connection"
 
 
@@ -65,8 +67,8 @@ def s3_read(bench: Bench) -> list[Result]:
 def _in_process(bench: Bench, root: Path, server: FolderServer) -> list[Result]:
     import bitlake
 
-    def lake() -> Any:
-        return bitlake.connect(f"s3://{folder_server.BUCKET}/orders", storage_options=server.options)
+    def lake(**more: str) -> Any:
+        return bitlake.connect(f"s3://{folder_server.BUCKET}/orders", storage_options={**server.options, **more})
 
     made = bitlake.connect(str(root / "orders"))
     if "orders" not in made.tables():
@@ -84,8 +86,8 @@ def _in_process(bench: Bench, root: Path, server: FolderServer) -> list[Result]:
     absent = int(np.setdiff1d(np.arange(users.min(), users.max()), users)[0])
     about = f"{len(users):,} rows in {len(names)} files of {sum(sizes) / 1e6:.0f} MB; {_STORE}; a new lake each time"
 
-    def ours(where: str | None, columns: list[str] | None, indexed: bool) -> int:
-        scan = lake().table("orders").scan(where=where, columns=columns)
+    def ours(where: str | None, columns: list[str] | None, indexed: bool = True, **more: str) -> int:
+        scan = lake(**more).table("orders").scan(where=where, columns=columns)
         count: int = (scan if indexed else scan.without_index()).to_arrow().num_rows
         return count
 
@@ -97,7 +99,7 @@ def _in_process(bench: Bench, root: Path, server: FolderServer) -> list[Result]:
 
     out: list[Result] = []
     questions: tuple[tuple[str, str | None, ds.Expression | None, list[str] | None], ...] = (
-        ("status = 'PENDING'", "status = 'PENDING'", ds.field("status") == "PENDING", None),
+        (_PENDING, _PENDING, ds.field("status") == "PENDING", None),
         ("user_id = ?", f"user_id = {user}", ds.field("user_id") == user, None),
         ("an absent user_id", f"user_id = {absent}", ds.field("user_id") == absent, None),
         ("all rows", None, None, None),
@@ -105,16 +107,22 @@ def _in_process(bench: Bench, root: Path, server: FolderServer) -> list[Result]:
     )
     for name, where, filter, columns in questions:
         reads: dict[str, Callable[[], int]] = {
-            _OURS: lambda where=where, columns=columns: ours(where, columns, True),  # type: ignore[misc]
+            _OURS: lambda where=where, columns=columns: ours(where, columns),  # type: ignore[misc]
             _PYARROW: lambda filter=filter, columns=columns: arrow(filter, columns),  # type: ignore[misc]
         }
         if where is not None:
             reads[_UNINDEXED] = lambda where=where: ours(where, None, False)  # type: ignore[misc]
+        if where == _PENDING:
+            reads[_WIDE] = lambda: ours(_PENDING, None, min_seek_size="4 MB")
         costs: dict[str, list[Cost]] = {who: [] for who in reads}
         for _ in range(1 + max(3, bench.rounds)):
             for who, read in reads.items():
                 costs[who].append(_cost(server, read))
-        out += _lines(bench, name, {who: _median(taken[1:]) for who, taken in costs.items()}, sum(sizes), about)
+        typical = {who: _median(taken[1:]) for who, taken in costs.items()}
+        if where == _PENDING:
+            files = len(lake().table("orders").scan(where=where).plan().files)
+            out += _pending(bench, {"": typical[_OURS], f", {_WIDE}": typical.pop(_WIDE)}, files)
+        out += _lines(bench, name, typical, sum(sizes), about)
     return out
 
 
@@ -171,11 +179,22 @@ def _lines(bench: Bench, name: str, costs: dict[str, Cost], size: int, about: st
             Result(f"S3, {name}: time", "s", ours.seconds, c.seconds, base, None, bench.rounds),
         ]
         note = ""
-    if name == "status = 'PENDING'":
+    return out
+
+
+def _pending(bench: Bench, costs: dict[str, Cost], files: int) -> list[Result]:
+    """Time, requests of metadata, and requests for each data file that is read: which have targets."""
+    out = []
+    for how, c in costs.items():
+        of_data, note = c.asked["data"] / files, f"{c.received / 1e6:.1f} MB received"
         out += [
-            Result("S3, PENDING: time", "s", ours.seconds, None, "", 0.4, bench.rounds),
-            Result("S3, PENDING: requests of metadata", "requests", ours.asked["metadata"], None, "", 6, bench.rounds),
+            Result(f"S3, PENDING{how}: time", "s", c.seconds, None, "", 0.4, bench.rounds, note),
+            Result(
+                f"S3, PENDING{how}: requests of metadata", "requests", c.asked["metadata"], None, "", 6, bench.rounds
+            ),
+            Result(f"S3, PENDING{how}: requests for a data file", "requests", of_data, None, "", 2, bench.rounds),
         ]
+        bench.say(f"S3, PENDING{how}: {of_data:.1f} requests for a data file, {c.seconds:.2f} s, {note}")
     return out
 
 

@@ -157,7 +157,7 @@ class ObjectStore(base.Store):
         with self._mapped("read", path):
             try:
                 starts, lengths = [o for o, _ in full], [n for _, n in full]
-                found = obstore.get_ranges(client, key, starts=starts, lengths=lengths, coalesce=base.GAP)
+                found = obstore.get_ranges(client, key, starts=starts, lengths=lengths, coalesce=self._options.gap)
             except FAILURES as e:
                 if is_short(e):
                     base.check_ends(path, ranges, self.size(path))

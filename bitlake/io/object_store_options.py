@@ -42,6 +42,7 @@ _NAMES = {
         "path-style-access": "path_style",
         "connection-ssl-enabled": "ssl",
         "profile": "profile",
+        "vectored-read-min-seek-size": "min_seek_size",
     },
     "gcs": {
         "auth-service-account-json-keyfile": "application_credentials",
@@ -60,6 +61,8 @@ _OWN = {
     "use_emulator use_azure_cli msi_endpoint object_id msi_resource_id federated_token_file skip_signature",
     "memory": "",
 }
+_READS = ("max_retries", "retry_timeout", "min_seek_size")
+"""Options of how this process sends requests, for stores of all kinds but memory."""
 _CLIENT = "allow_http allow_invalid_certificates timeout connect_timeout read_timeout proxy_url proxy_ca_certificate"
 _PREFIXES = {
     "s3": ("fs.s3a.", "fs.s3.", "s3a.", "s3.", "aws_"),
@@ -121,6 +124,8 @@ class StoreOptions:
     """The AWS profile that has the credentials."""
     max_retries: int = base.MAX_RETRIES
     retry_seconds: float = base.RETRY_SECONDS
+    gap: int = base.GAP
+    """Ranges of a file at most this many bytes apart are one request."""
 
     def __repr__(self) -> str:
         return f"StoreOptions({self.kind!r}, {', '.join(k for k, _ in (*self.values, *self.client))})"
@@ -195,13 +200,13 @@ def _name(kind: str, key: str, *, strict: bool = False) -> str | None:
     if known is not None:
         return known
     own = plain.replace("-", "_")
-    if own in _OWN[kind].split() or (kind != "memory" and own in (*_CLIENT.split(), "max_retries", "retry_timeout")):
+    if own in _OWN[kind].split() or (kind != "memory" and own in (*_CLIENT.split(), *_READS)):
         return own
     return None
 
 
 def _made(kind: str, uri: str, found: dict[str, str]) -> StoreOptions:
-    retries, seconds = found.pop("max_retries", None), found.pop("retry_timeout", None)
+    retries, seconds, gap = (found.pop(name, None) for name in _READS)
     style, ssl = found.pop("path_style", None), found.pop("ssl", None)
     if kind == "azure" and "account_name" not in found:
         host = urlsplit(uri).netloc.rpartition("@")[2]
@@ -231,6 +236,7 @@ def _made(kind: str, uri: str, found: dict[str, str]) -> StoreOptions:
         profile,
         int(base.number_option("max_retries", retries, base.MAX_RETRIES)),
         base.number_option("retry_timeout", seconds, base.RETRY_SECONDS),
+        base.size_option("min_seek_size", gap, base.GAP),
     )
 
 
@@ -262,10 +268,11 @@ def _has_azure_login(found: Mapping[str, str]) -> bool:
 def _examples(kind: str) -> str:
     return {
         "s3": "s3.endpoint, s3.access-key, s3.secret-key, s3.session-token, s3.region, s3.path.style.access, their "
-        "fs.s3a.* twins, profile, max_retries, retry_timeout, connect_timeout or obstore's names",
-        "gcs": "service_account, service_account_key, application_credentials, bearer_token, max_retries",
+        "fs.s3a.* twins, profile, max_retries, retry_timeout, connect_timeout, min_seek_size or obstore's names",
+        "gcs": "service_account, service_account_key, application_credentials, bearer_token, max_retries, "
+        "retry_timeout, min_seek_size",
         "azure": "account_name, account_key, sas_key, token, client_id, client_secret, tenant_id, endpoint, "
-        "fs.azure.account.key.ACCOUNT.dfs.core.windows.net, max_retries, retry_timeout",
+        "fs.azure.account.key.ACCOUNT.dfs.core.windows.net, max_retries, retry_timeout, min_seek_size",
     }[kind]
 
 

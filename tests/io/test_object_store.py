@@ -305,6 +305,8 @@ def test_wrong_options_are_told() -> None:
         open_store("memory://b/x", {"region": "x"})
     with pytest.raises(InvalidRequest, match="local files take no storage options"):
         open_store("/tmp/x", {"region": "x"})
+    with pytest.raises(InvalidRequest, match="'min_seek_size' must be a size such as 4 MB, not '4 miles'"):
+        open_store("s3://b/x", {"min_seek_size": "4 miles"})
     with pytest.raises(InvalidRequest, match="must be a string"):
         open_store("s3://b/x", {"region": 5})  # type: ignore[dict-item]
     with pytest.raises(InvalidRequest, match="characters that no bucket's name has"):  # the HTTP client panicked
@@ -426,6 +428,22 @@ def test_a_trial_whose_object_another_process_deletes(s3_endpoint: str) -> None:
 
 def at(proxy: flaky_proxy.Proxy, **more: str) -> Store:
     return open_store("s3://lake/x", {**s3_server.options(proxy.endpoint), **more})
+
+
+@pytest.mark.parametrize(
+    ("options", "requests"),
+    [({}, 2), ({"min_seek_size": "1 MB"}, 1), ({"fs.s3a.vectored.read.min.seek.size": "4K"}, 3)],
+)
+def test_ranges_share_a_request_over_gaps_of_a_size(
+    proxy: flaky_proxy.Proxy, options: dict[str, str], requests: int
+) -> None:
+    store, path = at(proxy, **options), "s3://lake/gaps/file"
+    stored = bytes(range(256)) * (2 << 12)
+    store.write(path, stored)
+    proxy.seen.clear()
+    ranges = [(0, 10), (100_000, 10), (900_000, 10)]
+    assert store.read_ranges(path, ranges) == [stored[at : at + length] for at, length in ranges]
+    assert len(proxy.seen) == requests
 
 
 @pytest.mark.parametrize("trouble", [flaky_proxy.UNAVAILABLE, flaky_proxy.DROP, flaky_proxy.LOSE_ANSWER])
