@@ -1,8 +1,9 @@
 """Manifests decoded to columns: what plans need of each entry, as arrays, without an object for any entry.
 
-A record's end is known only once its fields are read, so the records of a block are decoded in order.  Blocks are
-independent: one cursor stands in each of a thousand blocks, and all cursors read the same field at once, by a few
-operations on arrays.  A step of all cursors over a record takes about as long as decoding four records by hand.
+A record's end is known only once its fields are read.  Reading records one after the other takes a step for each; so
+places where records may begin are looked for by the bytes that all begin with, and all of them are read at once, each
+field by a few operations on arrays (:mod:`bitlake.codec.avro_cursors`).  Places prove right or wrong afterwards: a
+record begins where its block does, or where another record ends.
 
 An array holds numbers (bucket, rows, bytes, level …) or places: where a record, its statistics and its texts are in
 the uncompressed block.  Blocks stay compressed in memory.  A block is decompressed again when an entry of that block is
@@ -10,22 +11,29 @@ chosen (:meth:`ManifestColumns.entries`, by the decoder of :mod:`bitlake.metadat
 statistics (:meth:`ManifestColumns.bounds`), or when paths are listed (:meth:`ManifestColumns.names`).
 
 Bytes are untrusted.  Each length and count is compared with the bytes that are left in the block, and each block must
-end with its last record.  A cursor at unexpected bytes is marked, and the other decoder decodes its manifest or
-reports the damage.  The same holds for manifests with another schema, numbers of more than 56 bits,
-and blocks of which a few hold far more records than the others.  Names with bytes beyond ASCII, or with a separator,
-are checked record by record, by the other decoder too.
+end with its last record.  A manifest with unexpected bytes is left to the other decoder, which decodes it or reports
+the damage.  The same holds for manifests with another schema, numbers of more than 56 bits, and blocks of very many
+records.  Names with bytes beyond ASCII, or with a separator, are checked record by record, by the other decoder too.
 
 Source: table-format spec, section 4.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, fields
 from functools import cache, partial
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from bitlake.codec.avro import compress_zstd, decompress_zstd, most_bytes
+from bitlake.codec.avro_cursors import (
+    NO_NUMBER,
+    Cursors,
+    Texts,
+    padded,
+    spread,
+    word_view,
+)
 from bitlake.expressions.statistics import Bools, ColumnBounds, Int64s
 from bitlake.lazy_modules import numpy as np
 from bitlake.lazy_modules import pyarrow as pa
@@ -46,22 +54,18 @@ from bitlake.types import DataField
 if TYPE_CHECKING:
     import numpy.typing as npt
 
-    _Bytes: TypeAlias = npt.NDArray[np.uint8]
-    _Words: TypeAlias = npt.NDArray[np.uint64]
+    from bitlake.codec.avro_cursors import Bytes, Words
+
     _Ints: TypeAlias = npt.NDArray[np.int32]
 
-CHUNK_BYTES, CHUNK_BLOCKS = 48 << 20, 1_024
-"""Limits of what is decoded at once: uncompressed bytes and blocks.  Fewer blocks cost more for each record."""
-_PAD = 4_096
-"""Zero bytes behind the last block: what a cursor can read beyond its block before it is checked."""
+CHUNK_BYTES, CHUNK_RECORDS = 8 << 20, 16_384
+"""Uncompressed bytes and records at which a chunk of blocks ends, which are decoded at once: arrays of this size stay
+in the processor's caches."""
 _LEAST_RECORD = 29
 """Bytes that a record has at least."""
-_UNEVEN, _FEW_ITEMS = 8, 64
-"""A block with this many times the average's records, and an array with this many times the items, is left out."""
+_MOST_BYTES, _MOST_RECORDS = 64 << 20, 1 << 16
+"""A larger block is left to the other decoder: a few bytes of a bomb would take memory for very many numbers."""
 _SEPARATORS = b"/\\\0"
-_LONG_TEXT = 512
-"""Texts of more bytes are checked one by one."""
-_NO_NUMBER = -1
 
 
 # --- the columns of a manifest ----------------------------------------------------------------------------------------
@@ -88,7 +92,7 @@ class ManifestColumns:
     schema_id: Int64s
     deleted_rows: Int64s
     """-1 where unknown."""
-    name_hash: _Words
+    name_hash: Words
     """The :func:`name_hashes` of the file's name."""
     has_extras: Bools
     """Whether there are files beside it."""
@@ -194,8 +198,8 @@ class ManifestColumns:
     def names(self, places: Int64s) -> Iterator[pa.LargeStringArray]:
         """The names of the files at ascending places, a chunk at a time."""
         for chunk in self._chunks(places):
-            cursors = _Cursors(chunk.data, chunk.begins + self.start[chunk.places], chunk.ends)
-            for skip in (_Cursors.long, _Cursors.long, _Cursors.text, _Cursors.long, _Cursors.long):
+            cursors = Cursors(chunk.data, chunk.begins + self.start[chunk.places], chunk.ends)
+            for skip in (Cursors.long, Cursors.long, Cursors.text, Cursors.long, Cursors.long):
                 skip(cursors)  # version, kind, partition, bucket, number of buckets
             yield _strings(chunk.data, *cursors.text())
 
@@ -209,7 +213,7 @@ class ManifestColumns:
 class _Chunk:
     """Some blocks of a manifest, uncompressed, and for each of some entries where its block begins and ends."""
 
-    data: _Bytes
+    data: Bytes
     begins: Int64s
     ends: Int64s
     places: Int64s
@@ -220,11 +224,11 @@ class _Chunk:
         counts = [len(of) for _, of in held]
         ends = np.cumsum([len(block) for block, _ in held])
         begins = ends - [len(block) for block, _ in held]
-        data = _padded([block for block, _ in held])
+        data = padded([block for block, _ in held])
         return _Chunk(data, np.repeat(begins, counts), np.repeat(ends, counts), np.concatenate([of for _, of in held]))
 
 
-def _strings(data: _Bytes, at: Int64s, size: Int64s) -> pa.LargeStringArray:
+def _strings(data: Bytes, at: Int64s, size: Int64s) -> pa.LargeStringArray:
     """The texts at ascending places.  Offsets delimit texts and the gaps between them in turn; texts are taken."""
     offsets = np.stack([at, at + size], axis=1).reshape(-1)
     pieces = pa.LargeStringArray.from_buffers(len(offsets) - 1, pa.py_buffer(offsets), pa.py_buffer(data))
@@ -275,18 +279,18 @@ class _TakenBlocks:
         self._at += len(stored)
 
 
-def _null_count(data: _Bytes, at: Int64s, ends: Int64s, i: int) -> Int64s:
+def _null_count(data: Bytes, at: Int64s, ends: Int64s, i: int) -> Int64s:
     """The count of the i-th column in arrays of null counts at these places; -1 where unknown."""
-    cursors = _Cursors(data, at.copy(), ends)
-    out = np.full(len(at), _NO_NUMBER, np.int64)
+    cursors = Cursors(data, at.copy(), ends)
+    out = np.full(len(at), NO_NUMBER, np.int64)
 
-    def item(items: _Cursors) -> Int64s:
-        present, value = items.maybe(_Cursors.long)
-        return _spread(present, value)
+    def item(items: Cursors) -> Int64s:
+        present, value = items.maybe(Cursors.long)
+        return spread(present, value)
 
-    def counts(arrays: _Cursors) -> Int64s:
+    def counts(arrays: Cursors) -> Int64s:
         count = arrays.long()
-        value = np.full(len(count), _NO_NUMBER, np.int64)
+        value = np.full(len(count), NO_NUMBER, np.int64)
         for number in range(min(i + 1, int(count.max(initial=0)))):
             longer = np.flatnonzero(count > number)
             held = arrays.part(longer)
@@ -297,280 +301,189 @@ def _null_count(data: _Bytes, at: Int64s, ends: Int64s, i: int) -> Int64s:
         return value
 
     present, value = cursors.maybe(counts)
-    out[present] = _NO_NUMBER if value is None else value
+    out[present] = NO_NUMBER if value is None else value
     return out
 
 
-def _padded(blocks: Sequence[bytes]) -> _Bytes:
-    # numpy asks for huge pages: a cursor in each of a thousand blocks would miss the page table's cache otherwise.
-    data = np.empty(sum(map(len, blocks)) + _PAD, np.uint8)
-    at = 0
-    for block in blocks:
-        data[at : at + len(block)] = np.frombuffer(block, np.uint8)
-        at += len(block)
-    data[at:] = 0
-    return data
+# --- records ----------------------------------------------------------------------------------------------------------
+
+_Numbers: TypeAlias = "dict[str, npt.NDArray[Any]]"
+_INTS = ("bucket", "total_buckets", "level", "source")
+_HEAD_BYTES = 8
+"""Bytes at the start of a record by which it is looked for."""
+_MOST_STARTS, _FEW_STARTS = 16, 64
+"""A block with this many times its records of possible starts is left out."""
+_SLICE = 1 << 18
+"""Bytes that are looked through at a time: they and what is found stay in the cache."""
 
 
-# --- cursors ----------------------------------------------------------------------------------------------------------
-
-_HIGH_BITS, _LOW_BITS = 0x8080808080808080, 0x7F7F7F7F7F7F7F7F
-_ONES = 0x0101010101010101
-
-
-@cache
-def _zigzag() -> Int64s:
-    """The numbers of one byte."""
-    return np.array([(b >> 1) ^ -(b & 1) for b in range(256)], np.int64)
-
-
-@cache
-def _masks() -> _Words:
-    """The word whose n lowest bytes are set, n from 0 to 8."""
-    return np.array([(1 << 8 * n) - 1 for n in range(9)], np.uint64)
-
-
-def _word_view(data: _Bytes) -> _Words:
-    """The eight bytes from any place on, as a little-endian number."""
-    return np.ndarray((len(data) - 7,), np.dtype("<u8"), data, strides=(1,))
-
-
-def _spread(present: Bools, values: Int64s | None, default: int = _NO_NUMBER) -> Int64s:
-    if values is not None and len(values) == len(present):
-        return values
-    out = np.full(len(present), default, np.int64)
-    if values is not None:
-        out[present] = values
-    return out
-
-
-class _Cursors:
-    """Places in blocks that read alike, all at once; mutable: reading moves them.
-
-    Each of them must stay before ``ends``.  One that does not, or that meets something unexpected, is marked in
-    ``bad``; what it reads from then on means nothing, and stays within the buffer.
-    """
-
-    __slots__ = ("at", "bad", "data", "ends", "words")
-
-    def __init__(self, data: _Bytes, at: Int64s, ends: Int64s, words: _Words | None = None) -> None:
-        self.data = data
-        self.words = _word_view(data) if words is None else words
-        self.at = at
-        self.ends = ends
-        self.bad: Bools = np.zeros(len(at), bool)
-
-    def part(self, which: Int64s) -> _Cursors:
-        """Some of the cursors, to be joined again."""
-        return _Cursors(self.data, self.at[which], self.ends[which], self.words)
-
-    def join(self, which: Int64s, moved: _Cursors) -> None:
-        """Move to where the cursors of :meth:`part` are."""
-        self.at[which] = moved.at
-        self.bad[which] |= moved.bad
-
-    def mark(self, wrong: Bools) -> None:
-        """Mark cursors, which then stay at their ends."""
-        if wrong.any():
-            self.bad |= wrong
-            self.at = np.where(wrong, self.ends, self.at)
-
-    def long(self) -> Int64s:
-        """A zigzag varint of up to eight bytes."""
-        first = self.data[self.at]
-        if first.max(initial=0) < 0x80:
-            self.at = self.at + 1
-            return _zigzag()[first]
-        words = self.words[self.at]
-        stops = ~words & _HIGH_BITS
-        below = (stops & (~stops + np.uint64(1))) - np.uint64(1)  # the bits below the first stop bit
-        value = words & below & _LOW_BITS
-        value = (value & 0x007F007F007F007F) | ((value & 0x7F007F007F007F00) >> 1)
-        value = (value & 0x00003FFF00003FFF) | ((value & 0x3FFF00003FFF0000) >> 2)
-        value = (value & 0x000000000FFFFFFF) | ((value & 0x0FFFFFFF00000000) >> 4)
-        self.at = self.at + ((np.bitwise_count(below) + np.uint8(1)) >> 3)
-        self.mark(stops == 0)
-        signed = value.view(np.int64)
-        return (signed >> 1) ^ -(signed & 1)
-
-    def size(self) -> Int64s:
-        """A length or count, at most the bytes that are left."""
-        size = self.long()
-        wrong = (size < 0) | (size > self.ends - self.at)
-        if wrong.any():
-            self.mark(wrong)
-            size = np.where(wrong, 0, size)
-        return size
-
-    def text(self) -> tuple[Int64s, Int64s]:
-        """Bytes or a string: where they are, and how many."""
-        size = self.size()
-        start = self.at
-        self.at = start + size
-        return start, size
-
-    def maybe(self, read: Callable[[_Cursors], Any]) -> tuple[Bools, Any]:
-        """A union of null and something: which have a value, and what ``read`` gives for these; None if none has."""
-        branch = self.data[self.at]
-        self.at = self.at + 1
-        present = branch == 2
-        if present.all():
-            return present, read(self)
-        self.mark((branch != 0) & ~present)
-        which = np.flatnonzero(present)
-        if not len(which):
-            return present, None
-        some = self.part(which)
-        values = read(some)
-        self.join(which, some)
-        return present, values
-
-    def array(self, item: Callable[[_Cursors], Any], quick: Callable[[_Cursors, int], bool] | None = None) -> None:
-        """Move over an array of one block, or of none; ``quick`` may move over all items of arrays of one length."""
-        count = self.size()
-        most = int(count.max(initial=0))
-        if not most:
-            return
-        alike = bool((count == most).all())
-        if not alike and most > _FEW_ITEMS:
-            longer = count > _UNEVEN * count.mean() + _FEW_ITEMS
-            self.mark(longer)
-            count = np.where(longer, 0, count)
-            most = int(count.max())
-        if not (alike and quick is not None and quick(self, most)):
-            for number in range(most):
-                if alike:
-                    item(self)
-                    self.mark(self.at > self.ends)
-                    continue
-                which = np.flatnonzero(count > number)
-                held = self.part(which)
-                item(held)
-                held.mark(held.at > held.ends)
-                self.join(which, held)
-        some = count > 0
-        wrong = some & (self.data[self.at] != 0)
-        self.at = self.at + some
-        self.mark(wrong)
+def _read_record(c: Cursors) -> _Numbers:
+    """Move all cursors over a record; return the numbers of each, and the places of its texts."""
+    n: _Numbers = {"start": c.at}
+    version, n["kind"] = c.long(), c.long()
+    c.mark((version != VERSION) | (n["kind"] & ~1 != 0))
+    n["partition"], n["partition_size"] = c.text()
+    n["bucket"], n["total_buckets"] = c.long(), c.long()
+    n["name"], n["name_size"] = c.text()
+    n["file_size"], n["row_count"] = c.long(), c.long()
+    c.repeated(_read_keys)
+    n["low"], n["low_size"] = c.text()
+    n["high"], n["high_size"] = c.text()
+    n["nulls"] = c.at
+    c.maybe(Cursors.null_counts)
+    for _ in range(2):  # the sequence numbers
+        c.long()
+    n["schema_id"], n["level"] = c.long(), c.long()
+    n["extras"] = c.at
+    c.texts()
+    n["extras_size"] = c.at - n["extras"]
+    c.maybe(Cursors.long)  # the creation time
+    n["deleted_rows"] = spread(*c.maybe(Cursors.long))
+    c.maybe(Cursors.text)  # the embedded index
+    at = c.at
+    n["alike"], tail = c.repeated(_read_tail)
+    n["source"], covered, n["covered_size"], n["has_external_path"], path, n["path_size"] = tail
+    n["covered"], n["path"] = at + covered, at + path
+    c.maybe(Cursors.long)  # the first row's id
+    n["written"] = c.at
+    c.maybe(Cursors.texts)
+    n["written_size"] = c.at - n["written"]
+    c.maybe(Cursors.longs)
+    c.mark(c.at > c.ends)
+    n["end"] = c.at
+    return n
 
 
-def _one_byte_counts(cursors: _Cursors, count: int) -> bool:
-    """Move over null counts if each is known and takes one byte; False, and nothing is moved, otherwise."""
-    at = cursors.at
-    if (2 * count > cursors.ends - at).any():
-        return False
-    for number in range(0, count, 4):
-        mask = _masks()[2 * min(4, count - number)]
-        expected = np.uint64(0x0002000200020002) & mask
-        if ((cursors.words[at + 2 * number] & (np.uint64(0x80FF80FF80FF80FF) & mask)) != expected).any():
-            return False
-    cursors.at = at + 2 * count
-    return True
+def _read_keys(c: Cursors) -> list[Int64s]:
+    for _ in range(4):  # the keys, and the bounds of their statistics
+        c.text()
+    c.maybe(Cursors.null_counts)
+    return []
 
 
-def _text_item(cursors: _Cursors) -> None:
-    cursors.text()
+def _read_tail(c: Cursors) -> list[Int64s]:
+    """The file's source, its list of columns with statistics, and its external path: places count from the first."""
+    start, source = c.at, spread(*c.maybe(Cursors.long))
+    covered = c.at - start
+    c.maybe(Cursors.texts)
+    covered_size = c.at - start - covered
+    present, path = c.maybe(Cursors.text)
+    at, size = (spread(present, None if path is None else p, 0) for p in path or (None, None))
+    return [source, covered, covered_size, present.astype(np.int64), np.where(present, at - start, 0), size]
 
 
-def _texts(cursors: _Cursors) -> None:
-    cursors.array(_text_item)
+@dataclass(frozen=True, slots=True)
+class _Blocks:
+    """Uncompressed blocks in a buffer: where each begins and ends, and how many records it claims."""
+
+    data: Bytes
+    begins: Int64s
+    ends: Int64s
+    counts: Int64s
+
+    def part(self, which: Int64s) -> _Blocks:
+        """Some of the blocks, in the same buffer."""
+        return _Blocks(self.data, self.begins[which], self.ends[which], self.counts[which])
+
+    def likely_starts(self) -> Int64s:
+        """Places where bytes are as at the blocks' first records, as far as those agree: places of records, mostly."""
+        heads = self.data[self.begins[:, None] + np.arange(_HEAD_BYTES)]
+        agree = (heads == heads[0]).all(axis=0)
+        agree[3 + int(heads[0, 2]) // 2 :] = False  # behind the partition
+        return self._places(heads[0], np.where(agree, 0xFF, 0).astype(np.uint8))
+
+    def possible_starts(self) -> Int64s:
+        """All places where a record may be: those of the version and of a kind."""
+        nothing = np.zeros(_HEAD_BYTES, np.uint8)
+        return self._places(nothing, nothing)
+
+    def _places(self, head: Bytes, mask: Bytes) -> Int64s:
+        """Ascending places of bytes that have the version, a kind, and those bytes of ``head`` that ``mask`` has."""
+        head, mask = head.copy(), mask.copy()
+        head[:2], mask[:2] = (2 * VERSION, 0), (0xFF, 0xFD)
+        expected, wanted = (int(b.view("<u8")[0]) for b in (head & mask, mask))
+        rarest = 2 + int(np.argmax(mask[2:] * (head[2:] != 0))) if mask[2:].any() else 1
+        words, last = word_view(self.data), int(self.ends.max())
+        out = [np.zeros(0, np.int64)]
+        for begin in range(int(self.begins.min()), last, _SLICE):
+            end = min(begin + _SLICE, last)
+            alike = self.data[begin:end] == head[0]
+            alike &= (self.data[begin + rarest : end + rarest] & mask[rarest]) == (head[rarest] & mask[rarest])
+            at = np.flatnonzero(alike) + begin
+            out.append(at[(words[at] & np.uint64(wanted)) == np.uint64(expected)])
+        return self._limited(np.concatenate(out))
+
+    def _limited(self, places: Int64s) -> Int64s:
+        """The places in these blocks, and where the blocks begin; of a block with too many places, only this one."""
+        absent = self.begins[~np.isin(self.begins, places, assume_unique=True)]
+        if len(absent):
+            places = np.sort(np.concatenate([places, absent]))
+        block = np.searchsorted(self.begins, places, "right") - 1
+        within = (block >= 0) & (places < self.ends[block])
+        found = np.bincount(block[within], minlength=len(self.begins))
+        crowded = found > _MOST_STARTS * self.counts + _FEW_STARTS
+        if within.all() and not crowded.any():
+            return places
+        kept: Int64s = places[within & (~crowded[block] | (places == self.begins[block]))]
+        return kept
+
+    def records(self, starts: Int64s) -> tuple[_Numbers, Bools]:
+        """The numbers of the blocks' records, in their order; which blocks have them all.
+
+        ``starts``: ascending places that include the records' starts.  What is read at others is not looked at: a
+        record is where its block begins, or where another one ends.
+        """
+        block = np.searchsorted(self.begins, starts, "right") - 1
+        cursors = Cursors(self.data, starts, self.ends[block])
+        n = _read_record(cursors)
+        bad = cursors.bad
+        for name in _INTS:
+            bad |= n[name] != n[name].astype(np.int32)
+        firsts = np.searchsorted(starts, self.begins)
+        chosen = self._chosen(starts, n["end"], bad, block, firsts)
+        held = np.bincount(block[chosen], minlength=len(firsts))
+        last = np.zeros(len(firsts), np.int64)
+        last[block[chosen]] = n["end"][chosen]
+        good = (held == self.counts) & (last == self.ends)
+        good[block[chosen[bad[chosen]]]] = False
+        chosen = chosen[good[block[chosen]]]
+        if len(chosen) < len(starts):
+            n = {name: column[chosen] for name, column in n.items()}
+        return n, good
+
+    def _chosen(self, starts: Int64s, ends: Int64s, bad: Bools, block: Int64s, firsts: Int64s) -> Int64s:
+        """The numbers of those starts that are the first of a block, or where a record ends that is chosen itself."""
+        if bool((np.append(starts[1:], self.ends[-1]) == ends).all()):
+            return np.arange(len(starts))
+        following = np.searchsorted(starts, ends)
+        following[(following == len(starts)) | (ends == self.ends[block]) | bad] = len(starts) - 1
+        leads_on = (starts[following] == ends) & (ends < self.ends[block]) & ~bad
+        is_chosen = np.zeros(len(starts), bool)
+        current = firsts
+        for _ in range(int(self.counts.max())):
+            is_chosen[current] = True
+            current = following[current[leads_on[current]]]
+            if not len(current):
+                break
+        return np.flatnonzero(is_chosen)
 
 
-def _longs(cursors: _Cursors) -> None:
-    cursors.array(_Cursors.long)
-
-
-def _null_item(cursors: _Cursors) -> None:
-    cursors.maybe(_Cursors.long)
-
-
-def _null_counts(cursors: _Cursors) -> None:
-    cursors.array(_null_item, _one_byte_counts)
+def _decode_blocks(blocks: _Blocks) -> tuple[_Numbers, Bools]:
+    """The numbers of each record, block by block, and which blocks have them; none of the others."""
+    numbers, good = blocks.records(blocks.likely_starts())
+    others = np.flatnonzero(~good)
+    if len(others):
+        rest = blocks.part(others)
+        more, good[others] = rest.records(rest.possible_starts())
+        order = np.argsort(np.concatenate([numbers["start"], more["start"]]))
+        numbers = {name: np.concatenate([column, more[name]])[order] for name, column in numbers.items()}
+    return numbers, good
 
 
 # --- decoding ---------------------------------------------------------------------------------------------------------
 
-_NUMBERS = (
-    *("start", "kind", "partition", "partition_size", "partition_changed", "bucket", "total_buckets"),
-    *("name_hash", "name_odd", "file_size", "row_count", "low", "low_size", "high", "high_size", "nulls"),
-    *("schema_id", "level", "has_extras", "extra_odd", "deleted_rows", "source", "covered", "covered_size"),
-    *("covered_changed", "has_external_path", "external_odd", "written", "written_size", "written_changed", "end"),
-)
-_INTS = ("bucket", "total_buckets", "level", "source")
 _SECTIONS = ("partition", "covered", "written")
 """Bytes that neighbours mostly share: each differing one is looked up among the distinct ones."""
-
-
-class _Sections:
-    """Where the sections of each cursor's last record are; mutable."""
-
-    def __init__(self) -> None:
-        self._last: dict[str, tuple[Int64s, Int64s]] = {}
-
-    def compare(self, c: _Cursors, name: str, start: Int64s, size: Int64s) -> Iterator[Any]:
-        """Yield where the sections are, their sizes, and whether they differ from the last record's."""
-        last = self._last.get(name)
-        self._last[name] = start, size
-        yield start
-        yield size
-        yield True if last is None else _differ(c.words, start, size, *(a[: len(start)] for a in last))
-
-
-def _read_record(c: _Cursors, sections: _Sections) -> Iterator[Any]:
-    """Move all cursors over a record, and yield :data:`_NUMBERS` in their order."""
-    yield c.at
-    version, kind = c.long(), c.long()
-    c.mark((version != VERSION) | (kind & ~1 != 0))
-    yield kind
-    yield from sections.compare(c, "partition", *c.text())
-    yield c.long()
-    yield c.long()
-    yield from _read_name(c)
-    yield c.long()
-    yield c.long()
-    for _ in range(4):  # the keys, and their statistics
-        c.text()
-    c.maybe(_null_counts)
-    yield from c.text()
-    yield from c.text()
-    yield c.at
-    c.maybe(_null_counts)
-    c.long()
-    c.long()
-    yield c.long()
-    yield c.long()
-    start, size = _section(c, _texts)
-    yield size > 1
-    # Between the count and the end of the array; a name of one or two bytes, such as "..", has the length 2 or 4.
-    yield _odd_text(c.words, start + 1, np.maximum(size - 2, 0), _SEPARATORS + b"\2\4")
-    c.maybe(_Cursors.long)
-    yield _spread(*c.maybe(_Cursors.long))
-    c.maybe(_Cursors.text)
-    yield _spread(*c.maybe(_Cursors.long))
-    yield from sections.compare(c, "covered", *_section(c, lambda s: s.maybe(_texts)))
-    present, path = c.maybe(_Cursors.text)
-    yield present
-    start, size = (_spread(present, None if path is None else p, 0) for p in path or (None, None))
-    yield _odd_text(c.words, start, size, b"")
-    c.maybe(_Cursors.long)
-    yield from sections.compare(c, "written", *_section(c, lambda s: s.maybe(_texts)))
-    c.maybe(_longs)
-    c.mark(c.at > c.ends)
-    yield c.at
-
-
-def _read_name(c: _Cursors) -> Iterator[Any]:
-    """Yield the hash of a file's name, and whether it must be checked by itself."""
-    start, size = c.text()
-    yield _hashes(c.words, start, size).view(np.int64)
-    yield (size <= 2) | _odd_text(c.words, start, size, _SEPARATORS)
-
-
-def _section(c: _Cursors, read: Callable[[_Cursors], Any]) -> tuple[Int64s, Int64s]:
-    """Where a section is that is looked at later, and its size."""
-    start = c.at.copy()
-    read(c)
-    return start, c.at - start
 
 
 @dataclass(slots=True)
@@ -593,14 +506,15 @@ def decode_columns(manifests: Sequence[bytes]) -> list[ManifestColumns | None]:
     """
     pending = [_Pending(data, most_bytes(len(data))) for data in manifests]
     held: list[tuple[_Pending, int, bytes]] = []
-    size = 0
+    size = records = 0
     for manifest in pending:
         for count, block in _uncompressed(manifest):
             held.append((manifest, count, block))
             size += len(block)
-            if size >= CHUNK_BYTES or len(held) >= CHUNK_BLOCKS:
+            records += count
+            if size >= CHUNK_BYTES or records >= CHUNK_RECORDS:
                 _decode_chunk(held)
-                held, size = [], 0
+                held, size, records = [], 0, 0
     if held:
         _decode_chunk(held)
     return [None if m.failed else _finish(m) for m in pending]
@@ -611,7 +525,8 @@ def _uncompressed(manifest: _Pending) -> Iterator[tuple[int, bytes]]:
         for stored in stored_blocks(manifest.data, KNOWN_SCHEMA):
             block = decompress_zstd(manifest.data[stored.start : stored.start + stored.size], manifest.left)
             manifest.left -= len(block)
-            if manifest.failed or manifest.left < 0 or stored.records * _LEAST_RECORD > len(block):
+            most = min(len(block) // _LEAST_RECORD, _MOST_RECORDS)
+            if manifest.failed or min(manifest.left, _MOST_BYTES - len(block)) < 0 or not 0 < stored.records <= most:
                 manifest.failed = True
                 return
             manifest.blocks.append(stored)
@@ -621,78 +536,52 @@ def _uncompressed(manifest: _Pending) -> Iterator[tuple[int, bytes]]:
 
 
 def _decode_chunk(held: Sequence[tuple[_Pending, int, bytes]]) -> None:
+    data = padded([block for _, _, block in held])
     counts = np.array([count for _, count, _ in held], np.int64)
-    uneven = counts > _UNEVEN * counts.mean() + _FEW_ITEMS
-    for number in np.flatnonzero(uneven).tolist():
-        held[number][0].failed = True
-    kept = [h for h in held if not h[0].failed]
-    if not kept:
-        return
-    data = _padded([block for _, _, block in kept])
-    counts = np.array([count for _, count, _ in kept], np.int64)
-    sizes = np.array([len(block) for _, _, block in kept], np.int64)
-    numbers, bad = _decode_blocks(data, counts, sizes)
+    ends = np.cumsum([len(block) for _, _, block in held])
+    begins = np.concatenate([np.zeros(1, np.int64), ends[:-1]])
+    numbers, good = _decode_blocks(_Blocks(data, begins, ends, counts))
     first = block = 0
-    while block < len(kept):
-        manifest, stop = kept[block][0], block
-        while stop < len(kept) and kept[stop][0] is manifest:
+    while block < len(held):
+        manifest, stop = held[block][0], block
+        while stop < len(held) and held[stop][0] is manifest:
             stop += 1
-        last = first + int(counts[block:stop].sum())
-        if bad[block:stop].any():
+        last = first + int((counts * good)[block:stop].sum())
+        if not good[block:stop].all():
             manifest.failed = True
         elif not manifest.failed:
-            _add_part(manifest, data, {n: a[first:last] for n, a in numbers.items()})
+            places = np.repeat(begins[block:stop], counts[block:stop])
+            _add_part(manifest, data, {n: a[first:last] for n, a in numbers.items()}, places)
         first, block = last, stop
 
 
-def _decode_blocks(data: _Bytes, counts: Int64s, sizes: Int64s) -> tuple[dict[str, Int64s], Bools]:
-    """The numbers of each record, block by block; which blocks have something unexpected."""
-    starts = np.cumsum(sizes) - sizes
-    order = np.argsort(-counts, kind="stable")
-    ascending = counts[order[::-1]]
-    most, every = int(counts.max(initial=0)), _Cursors(data, starts[order], (starts + sizes)[order])
-    table = np.zeros((len(_NUMBERS), most, len(counts)), np.int64)
-    sections = _Sections()
-    for record in range(most):
-        # Blocks with the most records come first: those that are not at their end are a prefix.
-        active = len(counts) - int(np.searchsorted(ascending, record, "right"))
-        cursors = _Cursors(data, every.at[:active], every.ends[:active], every.words)
-        for row, values in enumerate(_read_record(cursors, sections)):
-            table[row, record, :active] = values
-        every.at[:active] = cursors.at
-        every.bad[:active] |= cursors.bad
-    ints = table[[_NUMBERS.index(name) for name in _INTS]]
-    outside = ((ints < -(1 << 31)) | (ints >= 1 << 31)).any(axis=(0, 1))
-    bad = np.empty(len(counts), bool)
-    bad[order] = every.bad | (every.at != every.ends) | outside
-    place = np.empty(len(counts), np.int64)
-    place[order] = np.arange(len(counts))
-    block = np.repeat(np.arange(len(counts)), counts)
-    within = np.arange(len(block)) - np.repeat(np.cumsum(counts) - counts, counts)
-    at = within * len(counts) + place[block]
-    numbers = {name: table[row].reshape(-1)[at] for row, name in enumerate(_NUMBERS) if name != "source"}
-    numbers["begin"] = starts[block]
-    return numbers, bad
+def _add_part(manifest: _Pending, data: Bytes, n: _Numbers, begins: Int64s) -> None:
+    """Check the texts of one manifest's records in a chunk, and add their columns to it.
 
-
-def _add_part(manifest: _Pending, data: _Bytes, n: dict[str, Int64s]) -> None:
-    """Check the texts of one manifest's records in a chunk, and add their columns to it."""
-    decoder = RecordDecoder()
+    ``begins``: where the block of each record begins.
+    """
+    decoder, names = RecordDecoder(), Texts(data, n["name"], n["name_size"])
+    odd = (n["name_size"] <= 2) | names.have_odd_bytes(_SEPARATORS)
+    # Between the count and the end of the array; a name of one or two bytes, such as "..", has the length 2 or 4.
+    odd |= Texts(data, n["extras"] + 1, np.maximum(n["extras_size"] - 2, 0)).have_odd_bytes(_SEPARATORS + b"\2\4")
+    odd |= Texts(data, n["path"], n["path_size"]).have_odd_bytes(b"")
+    written: dict[bytes, int] = {}
     try:
-        written: dict[bytes, int] = {}
         for name, seen in zip(_SECTIONS, (manifest.partitions, manifest.lists, written), strict=True):
             known = len(seen)
-            n[name] = _codes(data, n[name], n[f"{name}_size"], n[f"{name}_changed"], seen)
+            n[name] = _codes(data, n[name], n[f"{name}_size"], n["alike"] if name == "covered" else None, seen)
             for text in list(seen)[known:] if name != "partition" else ():
                 decode_texts(text)
-        odd = np.flatnonzero(n["name_odd"] | n["extra_odd"] | n["external_odd"])
-        for start, end in zip(n["start"][odd].tolist(), n["end"][odd].tolist(), strict=True):
+        which = np.flatnonzero(odd)
+        for start, end in zip(n["start"][which].tolist(), n["end"][which].tolist(), strict=True):
             decoder.entries(data[start:end].tobytes(), 1)
     except NOT_DECODED:
         manifest.failed = True
         return
-    for name in ("start", "end", "low", "high", "nulls"):
-        n[name] = n[name] - n["begin"]
+    n["name_hash"] = names.hashes()
+    n["has_extras"] = n["extras_size"] > 1
+    for name in _OFFSETS:
+        n[name] = n[name] - begins
     manifest.parts.append({name: n[name].astype(kind) for name, kind in _kinds().items()})
 
 
@@ -718,68 +607,25 @@ def _finish(manifest: _Pending) -> ManifestColumns:
     )
 
 
-# --- texts ------------------------------------------------------------------------------------------------------------
-
-
-def _text_words(words: _Words, at: Int64s, size: Int64s, filler: int = 0) -> Iterator[_Words]:
-    """The bytes of texts, eight at a time; behind the end of a text are ``filler`` bytes."""
-    whole = int(size.min(initial=_LONG_TEXT)) & ~7
-    for offset in range(0, whole, 8):
-        yield words[at + offset]
-    for offset in range(whole, int(size.max(initial=0)), 8):
-        kept = _masks()[np.clip(size - offset, 0, 8)]
-        word = words[at + np.minimum(offset, size)] & kept
-        yield word | (~kept & np.uint64(_ONES * filler)) if filler else word
-
-
-def _odd_text(words: _Words, at: Int64s, size: Int64s, others: bytes) -> Bools:
-    """Whether texts have a byte beyond ASCII or one of the ``others``; long ones always do."""
-    odd: Bools = size > _LONG_TEXT
-    high = np.zeros(len(at), np.uint64)
-    for word in _text_words(words, at, np.where(odd, 0, size), ord("a")):
-        high |= word
-        for byte in others:
-            other = word ^ np.uint64(_ONES * byte)
-            high |= (other - np.uint64(_ONES)) & ~other
-    odd |= (high & _HIGH_BITS) != 0
-    return odd
-
-
-def name_hashes(names: Sequence[str]) -> _Words:
+def name_hashes(names: Sequence[str]) -> Words:
     """The hashes of these names, as in :attr:`ManifestColumns.name_hash`.  Different names may have the same hash."""
     texts = [name.encode("utf-8", "surrogateescape") for name in names]
     size = np.array([len(text) for text in texts], np.int64)
-    words = _Cursors(_padded(texts), np.zeros(0, np.int64), np.zeros(0, np.int64)).words
-    return _hashes(words, np.cumsum(size) - size, size)
+    return Texts(padded(texts), np.cumsum(size) - size, size).hashes()
 
 
-def _hashes(words: _Words, at: Int64s, size: Int64s) -> _Words:
-    """A hash of each text: of its first bytes, and of how many there are."""
-    factor = 0x9E3779B97F4A7C15
-    hashes = size.astype(np.uint64) * np.uint64(factor)
-    for number, word in enumerate(_text_words(words, at, np.minimum(size, _LONG_TEXT))):
-        # Zeros behind a text's end add nothing: its hash is the same whatever texts are beside it.
-        mixed = word * np.uint64((factor * (2 * number + 3)) & 0xFFFFFFFFFFFFFFFF)
-        hashes ^= (mixed ^ (mixed >> np.uint64(29))) * np.uint64(factor)
-    return hashes
-
-
-def _differ(words: _Words, at: Int64s, size: Int64s, other: Int64s, other_size: Int64s) -> Bools:
-    """Whether texts differ from other ones; long ones always do."""
-    differ: Bools = (size != other_size) | (size > _LONG_TEXT)
-    size = np.where(differ, 0, size)
-    for a, b in zip(_text_words(words, at, size), _text_words(words, other, size), strict=True):
-        differ |= a != b
-    return differ
-
-
-def _codes(data: _Bytes, at: Int64s, size: Int64s, changed: Int64s, seen: dict[bytes, int]) -> Int64s:
-    """The number of each text among the distinct ones, ``seen``, which grows.
+def _codes(data: Bytes, at: Int64s, size: Int64s, alike: Bools | None, seen: dict[bytes, int]) -> Int64s:
+    """The number of each text among the distinct ones, ``seen``, which grows.  ``alike``: those known to be equal.
 
     Only a text that differs from the one before is looked up: neighbours mostly have the same.
     """
     if not len(at):
         return np.zeros(0, np.int64)
+    if alike is not None and alike.all():
+        changed = np.zeros(len(at), bool)
+        changed[0] = True
+    else:
+        changed = Texts(data, at, size).changes()
     which = np.flatnonzero(changed)
     codes = [
         seen.setdefault(data[a : a + n].tobytes(), len(seen))

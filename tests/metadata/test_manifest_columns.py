@@ -13,6 +13,7 @@ from fixtures import warehouse
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
+from bitlake.codec.avro_cursors import padded
 from bitlake.codec.bytes import zigzag
 from bitlake.errors import BitlakeError
 from bitlake.metadata import manifest, manifest_columns
@@ -71,7 +72,7 @@ def check(columns: ManifestColumns, entries: Sequence[ManifestEntry]) -> None:
     ]
     assert len(set(hashes.values())) == len(hashes)
     longest = max((len(e.file.value_stats.null_counts or ()) for e in entries), default=0)
-    data = manifest_columns._padded([columns._block(i) for i in range(len(columns.blocks))])
+    data = padded([columns._block(i) for i in range(len(columns.blocks))])
     sizes = [len(columns._block(i)) for i in range(len(columns.blocks))]
     counts = [b.records for b in columns.blocks]
     begins, ends = np.repeat(np.cumsum(sizes) - sizes, counts), np.repeat(np.cumsum(sizes), counts)
@@ -170,7 +171,7 @@ def test_manifests_are_decoded_in_chunks(monkeypatch: pytest.MonkeyPatch) -> Non
     entries = [replace(ENTRY, bucket=i, partition=b"p%d" % (i // 9)) for i in range(200)]
     data = [encode_manifest(e) for e in (entries, [], entries[:3], entries[5:90])]
     for blocks in (1, 3, 1_000):
-        monkeypatch.setattr(manifest_columns, "CHUNK_BLOCKS", blocks)
+        monkeypatch.setattr(manifest_columns, "CHUNK_RECORDS", blocks)
         for columns, expected in zip(decode_columns(data), (entries, [], entries[:3], entries[5:90]), strict=True):
             assert columns is not None and columns.bucket.tolist() == [e.bucket for e in expected]
             if expected:
@@ -250,14 +251,38 @@ def test_claims_of_hostile_blocks_are_bounded() -> None:
     assert decode_columns([bomb]) == [None]
 
 
-@pytest.mark.usefixtures("small_blocks")
-def test_blocks_of_far_more_records_are_left_to_the_other_decoder() -> None:
-    """Else all others would wait for the last cursor."""
-    few = encode_manifest([ENTRY] * 200)
-    many = repacked(encode_manifest([ENTRY]), lambda _, n, body: (5_000, body * 5_000))
+def test_blocks_of_very_many_records_are_left_to_the_other_decoder(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else a few bytes of a bomb would take memory for the numbers of millions of records."""
+    monkeypatch.setattr(manifest_columns, "_MOST_RECORDS", 200)
+    few, many = encode_manifest([ENTRY] * 200), repacked(encode_manifest([ENTRY]), lambda _, n, body: (201, body * 201))
     decoded = decode_columns([few, many])
     assert decoded[0] is not None and decoded[1] is None
-    assert len(decode_manifest(many)) == 5_000
+    assert len(decode_manifest(many)) == 201
+
+
+@pytest.mark.parametrize("partition", [b"partition", b"", b"p", b"\0\0\0\1" + bytes(80)])
+def test_bytes_that_look_like_records_are_none(partition: bytes) -> None:
+    """Whole records, and what records begin with, within the texts of others; and partitions of another length."""
+    like = replace(ENTRY, partition=partition)
+    ((_, start, size),) = stored_blocks(data := encode_manifest([like]), manifest.KNOWN_SCHEMA)
+    record = zstd.decompress(data[start : start + size])
+    for inner in (record, record[: len(record) // 2], record[:9], b"\4\0" * 2, b"\4\2" + bytes(30)):
+        stats = SimpleStats(inner, inner, (0,))
+        file = replace(ENTRY.file, value_stats=stats, min_key=inner, embedded_index=inner)
+        some = [replace(like, bucket=i, file=file) if i % 3 else replace(like, bucket=i) for i in range(20)]
+        some[5] = replace(some[5], partition=partition + b"of another length", kind=EntryKind.DELETE)
+        (columns,) = decode_columns([encode_manifest(some)])
+        assert columns is not None
+        check(columns, some)
+
+
+def test_blocks_with_too_many_possible_records_are_left_to_the_other_decoder() -> None:
+    """Only where records do not begin alike are all places looked at where one could begin; these are limited."""
+    crowded = [replace(ENTRY, file=replace(ENTRY.file, min_key=b"\4\0" * 500)), replace(ENTRY, partition=b"another")]
+    good = [replace(ENTRY, partition=b"p" * i) for i in range(5)]
+    decoded = decode_columns([encode_manifest(e) for e in (crowded, good)])
+    assert decoded[0] is None and decoded[1] is not None
+    check(decoded[1], good)
 
 
 def test_numbers_of_more_than_56_bits_are_left_to_the_other_decoder() -> None:
