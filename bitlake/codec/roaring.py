@@ -63,6 +63,49 @@ def serialize(bitmap: BitMap) -> bytes:
     return data
 
 
+def serialize_after(head: bytes, bitmap: BitMap) -> bytes | bytearray:
+    """Return ``head`` followed by a serialized bitmap, which must be run-optimised.
+
+    Pyroaring fills two fresh buffers with a bitmap, and joining it with ``head`` a third one.  A bitmap of many rows is
+    copied window by window, through buffers that stay in the cache, into one.
+    """
+    if not bitmap or bitmap.max() < _FEW_WINDOWS * _WINDOW:
+        data: bytes = head + bitmap.serialize()
+        return data
+    stats = bitmap.get_statistics()
+    start = at = len(head) + _header_size(stats["n_containers"], stats["n_run_containers"] > 0)
+    size = stats["n_bytes_array_containers"] + stats["n_bytes_run_containers"] + stats["n_bytes_bitset_containers"]
+    out = bytearray(start + size)
+    view, directories = memoryview(out), []
+    for low in range(bitmap.min() // _WINDOW * _WINDOW, bitmap.max() + 1, _WINDOW):
+        data = (bitmap & BitMap(range(low, min(low + _WINDOW, 1 << 32)))).serialize()
+        directories.append(_directory(data))
+        size = int(directories[-1][3].sum())
+        view[at : at + size] = memoryview(data)[len(data) - size :]
+        at += size
+    view[:start] = head + _header(*map(np.concatenate, zip(*directories, strict=True)))
+    return out
+
+
+def _directory(data: bytes) -> tuple[Int64s, Int64s, Bools, Int64s]:
+    """Keys, cardinalities, which are run containers, and sizes of a bitmap's containers, as pyroaring serialized it."""
+    with_runs = data[:2] == _WITH_RUNS.to_bytes(2, "little")
+    n = int.from_bytes(data[2:4], "little") + 1 if with_runs else int.from_bytes(data[4:8], "little")
+    at = 4 + (n + 7) // 8 if with_runs else 8
+    flags = np.frombuffer(data[4:at] if with_runs else bytes((n + 7) // 8), np.uint8)
+    is_run = np.unpackbits(flags, count=n, bitorder="little").view(np.bool_)
+    described = np.frombuffer(data, "<u2", 2 * n, at).astype(np.int64)
+    keys, cards = described[::2], described[1::2] + 1
+    sizes = np.where(cards > ARRAY_LIMIT, BITSET_BYTES, 2 * cards)
+    at = _header_size(n, with_runs)
+    for i in np.flatnonzero(is_run).tolist() if n < _OFFSETS_FROM else ():
+        body = at + int(sizes[:i].sum())
+        sizes[i] = 2 + 4 * int.from_bytes(data[body : body + 2], "little")
+    if with_runs and n >= _OFFSETS_FROM:
+        sizes = np.diff(np.frombuffer(data, "<u4", n, at - 4 * n), append=len(data)).astype(np.int64)
+    return keys, cards, is_run, sizes
+
+
 def serialize_many(positions: Int64s, bounds: Int64s) -> tuple[bytes, Int64s]:
     """Serialize many bitmaps at once.
 
@@ -131,7 +174,17 @@ def _set_bits(container: UInt8s) -> Int64s:
     return np.flatnonzero(np.unpackbits(container, bitorder="little"))
 
 
-def _with_header(keys: Int64s, cards: Int64s, is_run: npt.NDArray[np.bool_], bodies: list[bytes]) -> bytes:
+def _with_header(keys: Int64s, cards: Int64s, is_run: Bools, bodies: list[bytes]) -> bytes:
+    sizes = np.fromiter(map(len, bodies), np.int64, len(bodies))
+    return b"".join([_header(keys, cards, is_run, sizes), *bodies])
+
+
+def _header_size(n: int, with_runs: bool) -> int:
+    return (4 + (n + 7) // 8 if with_runs else 8) + (4 if with_runs and n < _OFFSETS_FROM else 8) * n
+
+
+def _header(keys: Int64s, cards: Int64s, is_run: Bools, sizes: Int64s) -> bytes:
+    """What precedes the containers, of these sizes."""
     n = len(keys)
     described = np.stack([keys, cards - 1], axis=1).astype("<u2").tobytes()
     if is_run.any():
@@ -140,9 +193,8 @@ def _with_header(keys: Int64s, cards: Int64s, is_run: npt.NDArray[np.bool_], bod
     else:
         head = PLAIN.to_bytes(4, "little") + n.to_bytes(4, "little") + described
     if not is_run.any() or n >= _OFFSETS_FROM:
-        sizes = np.array([0, *map(len, bodies[:-1])], np.int64)[:n]
-        head += (len(head) + 4 * n + np.cumsum(sizes)).astype("<u4").tobytes()
-    return b"".join([head, *bodies])
+        head += (len(head) + 4 * n + np.cumsum(sizes) - sizes).astype("<u4").tobytes()
+    return head
 
 
 def _serialize_small(positions: Int64s, bounds: Int64s) -> tuple[bytes, Int64s]:
@@ -332,6 +384,11 @@ def _u4(view: UInt8s, at: int) -> int:
 _ROWS = 1 << 16
 _WINDOW = 64 * _ROWS
 """Rows in one mask: 4 MB of it stay in the cache while it is filled and packed."""
+_FEW_WINDOWS = 16
+"""From this many windows on, a bitmap is serialized window by window; smaller buffers are memory that was used before.
+"""
+_WHOLE = 1 << 25
+"""Up to this many rows, positions are looked up in one mask of them all, if it takes no more memory than positions."""
 _CHUNK = 1 << 18
 """Positions looked up at a time: 2 MB of them stay in the cache."""
 _SPARSE = 64
@@ -372,16 +429,19 @@ def _packed(positions: npt.NDArray[np.integer], start: int, last: int) -> BitMap
 
 def mask_of(bitmap: BitMap, start: int, stop: int) -> Bools:
     """Return a mask of the rows ``start`` to ``stop`` (not included) that a bitmap holds."""
-    mask = np.zeros(max(0, stop - start), np.bool_)
+    mask: Bools | None = None
     for low in range(start, stop, _WINDOW):
         high = min(low + _WINDOW, stop)
         part = bitmap & BitMap(range(low, high))
         rows = _unpacked(part, low, high)
+        if rows is not None and len(rows) == stop - start:
+            return rows
+        mask = np.zeros(stop - start, np.bool_) if mask is None else mask
         if rows is not None:
             mask[low - start : low - start + len(rows)] = rows
         else:
             mask[np.frombuffer(part.to_array(), np.uint32).astype(np.int64) - start] = True
-    return mask
+    return np.zeros(0, np.bool_) if mask is None else mask
 
 
 def _unpacked(bitmap: BitMap, low: int, high: int) -> Bools | None:
@@ -402,12 +462,17 @@ def _unpacked(bitmap: BitMap, low: int, high: int) -> Bools | None:
 
 
 def contains(bitmap: BitMap, positions: npt.NDArray[np.integer]) -> Bools:
-    """For each position whether a bitmap holds it; in any order, quickest ascending.
+    """For each position, 0 or more, whether a bitmap holds it; in any order, quickest ascending.
 
-    Chunks of positions that lie close together are looked up in a mask of their span, others are intersected.
+    Many positions are looked up in a mask of the bitmap's rows.  Of fewer, chunks of positions that lie close together
+    are looked up in a mask of their span, others are intersected.
     """
+    rows = bitmap.max() + 1 if bitmap else 0
+    if rows <= min(_WHOLE, positions.itemsize * len(positions)):
+        # One row more, which is not held: "clip" looks up all positions beyond the mask there.
+        return mask_of(bitmap, 0, rows + 1).take(positions, mode="clip")
     held_mask = np.zeros(len(positions), np.bool_)
-    for begin in range(0, len(positions) if bitmap else 0, _CHUNK):
+    for begin in range(0, len(positions), _CHUNK):
         part = positions[begin : begin + _CHUNK]
         low, high = int(part.min()) // _ROWS * _ROWS, int(part.max()) + 1
         if high - low <= _SPARSE * len(part) or high - low <= _ROWS:

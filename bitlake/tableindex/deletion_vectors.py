@@ -30,7 +30,7 @@ from pyroaring import BitMap
 from bitlake.codec.bytes import INT_MAX as _MAX
 from bitlake.codec.bytes import Reader
 from bitlake.codec.hashing import Int64s
-from bitlake.codec.roaring import bitmap_of_any, deserialize, positions_of, serialize
+from bitlake.codec.roaring import bitmap_of_any, deserialize, positions_of, serialize, serialize_after
 from bitlake.errors import CorruptError, InvalidRequest, UnsupportedFeature
 from bitlake.tableindex import VectorRange
 
@@ -106,19 +106,19 @@ def _packed(own: BitMap) -> BitMap:
 # --- one vector -------------------------------------------------------------------------------------------------------
 
 
-def encode_vector(vector: DeletionVector) -> bytes:
+def encode_vector(vector: DeletionVector) -> bytes | bytearray:
     """Encode the data of a frame: magic and bitmap.
 
     Run-optimised as in Paimon: a container that was read as runs stays one on a tie.
     """
     # A copy: serialising optimises in place, while other threads may read the bitmap.
-    bitmap = vector.rows.serialize() if vector.packed else serialize(BitMap(vector.rows))
+    rows = vector.rows if vector.packed else _packed(BitMap(vector.rows))
     if not vector.wide:
-        return MAGIC_32 + bitmap
+        return serialize_after(MAGIC_32, rows)
     if not vector.cardinality:
         return MAGIC_64 + (0).to_bytes(8, "little")
     count = max(vector.high, default=0) + 1
-    parts = [MAGIC_64, count.to_bytes(8, "little"), (0).to_bytes(4, "little"), bitmap]
+    parts = [MAGIC_64, count.to_bytes(8, "little"), (0).to_bytes(4, "little"), rows.serialize()]
     for key in range(1, count):
         parts += (key.to_bytes(4, "little"), serialize(BitMap(vector.high.get(key, ()))))
     return b"".join(parts)
@@ -224,7 +224,8 @@ def encode_index_files(
 
     A file ends with the vector that makes it larger than ``target`` bytes, as Paimon rolls them.
     """
-    parts, places, at = [EMPTY_FILE], list[VectorRange](), FIRST_OFFSET
+    parts: list[bytes | bytearray] = [EMPTY_FILE]
+    places, at = list[VectorRange](), FIRST_OFFSET
     for name, vector in vectors.items():
         data = encode_vector(vector)
         parts += [len(data).to_bytes(4, "big"), data, zlib.crc32(data).to_bytes(4, "big")]

@@ -35,10 +35,11 @@ def test_a_bitmap_of_any_positions_is_the_one_made_position_by_position(ranges, 
 
 
 @settings(max_examples=60, deadline=None)
-@given(_ranges, _ranges, st.booleans(), st.sampled_from([100, 5000, 1 << 18]))
-def test_contains_agrees_with_set_membership(held, asked, shuffle, chunk):
+@given(_ranges, _ranges, st.booleans(), st.sampled_from([100, 5000, 1 << 18]), st.booleans())
+def test_contains_agrees_with_set_membership(held, asked, shuffle, chunk, whole):
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(roaring, "_CHUNK", chunk)
+        patch.setattr(roaring, "_WHOLE", 1 << 25 if whole else -1)
         _check_contains(held, asked, shuffle)
 
 
@@ -48,6 +49,27 @@ def _check_contains(held, asked, shuffle):
     if shuffle:
         np.random.default_rng(3).shuffle(positions)
     assert np.array_equal(contains(bitmap, positions), np.isin(positions, _positions(held)))
+
+
+@pytest.mark.parametrize("last", [65535, 65536, 131_071, 140_000])
+def test_contains_of_positions_beyond_the_last_row(last):
+    bitmap = BitMap(range(last // 2, last + 1))
+    positions = np.arange(last + 100_000)
+    assert np.array_equal(np.flatnonzero(contains(bitmap, positions)), np.arange(last // 2, last + 1))
+    assert not contains(BitMap(), positions).any() and len(contains(bitmap, positions[:0])) == 0
+
+
+@settings(max_examples=60, deadline=None)
+@given(_ranges, _ranges, st.integers(0, (1 << 32) - 50 * 65536), st.sampled_from([1, 4]))
+def test_a_bitmap_is_serialized_in_windows_as_at_once(dense, others, start, few):
+    """Arrays, bit sets and runs, beside each other in windows or alone, and gaps of whole windows between them."""
+    bitmap = BitMap(_positions(dense).astype(np.uint32))
+    bitmap |= BitMap((_positions(others) + start).astype(np.uint32))
+    bitmap.run_optimize()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(roaring, "_WINDOW", 7 * 65536 if start < 1 << 27 else 4096 * 65536)
+        patch.setattr(roaring, "_FEW_WINDOWS", few)
+        assert roaring.serialize_after(b"head", bitmap) == b"head" + bitmap.serialize()
 
 
 @pytest.mark.parametrize("start", [0, 5, 65536, 70_000, 200_000])
