@@ -52,9 +52,9 @@ test: $(READY) $(CLASSES)
 	@$(BIN)/python -m compileall -q bitlake
 	$(PYTEST) $(ARGS)
 
-## exhaustive  the suite's tests of random cases, crashes, races and large tables that take seconds each
+## exhaustive  the suite's tests of random cases, crashes, races and large tables that take seconds each (SECONDS= in which they may begin, their files in an order of SEED=)
 exhaustive: $(READY) $(CLASSES)
-	$(PYTEST) -m "exhaustive and not interop and not cluster and not long" $(ARGS)
+	$(if $(SECONDS),BITLAKE_SECONDS=$(SECONDS) BITLAKE_ORDER=$(or $(CHOSEN_SEED),1)) $(PYTEST) -m "exhaustive and not interop and not cluster and not long" $(ARGS)
 
 ## stress    two upserting processes and a compactor, SECONDS=120 in each of MODES (tests/stress/lsm.py); streams killed KILLS=10 times
 stress: $(READY)
@@ -112,9 +112,9 @@ cluster: $(READY)
 sql-conformance: $(READY) $(CLASSES)
 	$(BIN)/python $(if $(filter duckdb,$(ENGINE)),tests/conformance/duckdb_agreement.py --statements $(or $(STATEMENTS),1000) --seed $(or $(SEED),1) $(if $(FOLDER),--folder $(FOLDER)),$(if $(FOLDER),tests/conformance/spark_sql_tests.py $(FOLDER),tests/conformance/generated.py --jobs $(JOBS) --statements $(or $(STATEMENTS),600) $(if $(SECONDS),--seconds $(SECONDS)) $(if $(SEED),--seed $(CHOSEN_SEED))))
 
-## versions  Paimon's tables on the oldest PySpark we support, classic and Spark Connect, and on this one's Connect
+## versions  Paimon's tables on the oldest PySpark we support, classic and Spark Connect, and on this one's Connect (SECONDS= in which tests of each may begin)
 versions: $(READY) $(OLDEST)/.ready
-	$(FOLDERS) $(BIN)/python tests/spark/versions.py $(OLDEST)/bin/python --jobs $(JOBS)
+	$(if $(SECONDS),BITLAKE_SECONDS=$(SECONDS)) $(FOLDERS) $(BIN)/python tests/spark/versions.py $(OLDEST)/bin/python --jobs $(JOBS)
 
 ## interop   Paimon (Java), pypaimon and Iceberg's readers (Spark among them) read what bitlake wrote, COMMITS=12 of them random; plain skips where one cannot be had
 interop: $(READY)
