@@ -178,6 +178,7 @@ def test_a_scan_finds_what_a_loop_finds(examples: int) -> None:
 def look(case: Case) -> None:
     with tempfile.TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as patch:
         patch.setattr(read, "LATE_PAGES", case.late_pages)
+        patch.setattr(read, "IN_ORDER_ROWS", 0)
         lake = bitlake.connect(folder)
         columns = [ColumnSpec("id", parse_type("BIGINT"))]
         columns += [ColumnSpec(n, parse_type(KINDS[n][0])) for n in case.names]

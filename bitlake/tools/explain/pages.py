@@ -16,7 +16,7 @@ from bitlake.formats.parquet.pages import MAX_GAP
 from bitlake.io import Store
 from bitlake.scan.column_reader import FileTask, footer_of, has_pages
 from bitlake.scan.plan import Plan, PlannedFile
-from bitlake.scan.reader import WHOLE_FILE_SHARE, tasks_of
+from bitlake.scan.reader import by_pages, tasks_of
 from bitlake.schema.evolution import map_fields
 from bitlake.tools.explain.text import describe_choice
 
@@ -146,7 +146,7 @@ def _needed(plan: Plan, task: FileTask) -> list[str]:
 
 def _page_bytes(footer: Footer, names: Sequence[str], positions: Int64s, rows: int, whole: int) -> int:
     """Bytes of the pages that hold a chosen row; of files from which many rows are chosen, all are read in order."""
-    if len(positions) > rows * WHOLE_FILE_SHARE:
+    if not by_pages(positions, rows):
         return whole
     columns = [footer.column(n) for n in names]
     flat, nested = [c for c in columns if c.flat], [c for c in columns if not c.flat]
@@ -183,7 +183,7 @@ def _cells(
     ).astype(np.int64)
     bounds = np.append(starts, rows)
     chosen = np.diff(np.searchsorted(file.selection.positions(rows), bounds))
-    by_page = len(file.selection.positions(rows)) <= rows * WHOLE_FILE_SHARE
+    by_page = by_pages(file.selection.positions(rows), rows)
     spared = BOUNDS if file.by_pages else INDEX if file.pruned_by else VECTOR if file.deleted else BOUNDS
     # Where many rows are chosen, pages without one are read along.
     wanted = (chosen > 0) | (not by_page)
