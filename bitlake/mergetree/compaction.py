@@ -33,18 +33,19 @@ index-format spec, section 9.4, step 4.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+from pyroaring import BitMap
 
 from bitlake import _clock
 from bitlake.codec.binary_row import units_per_milli
 from bitlake.codec.hashing import Int64s
-from bitlake.codec.roaring import Bools, bitmap_of
+from bitlake.codec.roaring import Bools, bitmap_of, positions_of
 from bitlake.errors import InvalidRequest
 from bitlake.fileindex.selection import Selection
 from bitlake.io import Store
@@ -202,10 +203,46 @@ _KEYS_AT_ONCE = 1 << 20
 """Keys of an upgraded file that are looked up together: each lookup opens the files above once."""
 
 
-def compact_bucket(context: MergeTreeContext, store: Store, state: BucketState, full: bool = False) -> Compaction:
-    """Run the pending compaction of a bucket, or a ``full`` one; returns an empty result if there is nothing to do."""
+@dataclass(frozen=True, slots=True)
+class Deletion:
+    """New files of -D rows in level 0, by name, and the rows of older files that these delete.
+
+    The statement that wrote them has found the old rows by their positions: nothing has to be looked up.
+    """
+
+    files: frozenset[str]
+    hits: Mapping[str, BitMap]
+
+    def settles(self, schema: TableSchema, unit: CompactUnit) -> bool:
+        """Whether all that the unit's files of level 0 change is that these rows are deleted."""
+        options, spec = schema.opts, merge_spec.MergeSpec.of(schema)
+        only_marks = spec.engine == merge_spec.DEDUPLICATE and not spec.sequence
+        return (
+            options.of(opt.DV_ENABLED)
+            and only_marks
+            and options.of(opt.CHANGELOG_PRODUCER) not in ("lookup", "full-compaction")
+            and unit.output_level > 0
+            and {e.file.file_name for e in unit.files if e.file.level == 0} == self.files
+        )
+
+
+def compact_bucket(
+    context: MergeTreeContext,
+    store: Store,
+    state: BucketState,
+    full: bool = False,
+    deletion: Deletion | None = None,
+) -> Compaction:
+    """Run the pending compaction of a bucket, or a ``full`` one; returns an empty result if there is nothing to do.
+
+    ``deletion`` describes the newest files of level 0, if they hold only -D rows.
+    """
     unit = pending_unit(context, state, full)
-    return Compaction() if unit is None else compact_unit(context, store, state, unit)
+    if unit is None:
+        return Compaction()
+    if deletion is not None and not deletion.settles(context.schema, unit):
+        deletion = None
+    return compact_unit(context, store, state, unit, deletion)
 
 
 def pending_unit(context: MergeTreeContext, state: BucketState, full: bool = False) -> CompactUnit | None:
@@ -220,8 +257,17 @@ def pending_unit(context: MergeTreeContext, state: BucketState, full: bool = Fal
     return pick_compaction(runs, schema) or pick_mostly_deleted(runs, schema, deleted)
 
 
-def compact_unit(context: MergeTreeContext, store: Store, state: BucketState, unit: CompactUnit) -> Compaction:
+def compact_unit(
+    context: MergeTreeContext,
+    store: Store,
+    state: BucketState,
+    unit: CompactUnit,
+    deletion: Deletion | None = None,
+) -> Compaction:
     """Compact a unit of a bucket's live files.
+
+    With a ``deletion`` that settles the unit's files of level 0, these are not read: the rows that it hits are marked,
+    and the unit's other files are compacted as if they had been marked before.
 
     Delete rows are left out of the new files if no file below holds rows that they hide, and always in tables with
     deletion vectors.  The same state gives the same files, up to their names.
@@ -230,7 +276,7 @@ def compact_unit(context: MergeTreeContext, store: Store, state: BucketState, un
     read, and :class:`bitlake.errors.InvalidRequest` for rows that the merge engine cannot merge.
     """
     with contextlib.ExitStack() as new_files:
-        return _CompactTask(context, store, state, unit, new_files).run()
+        return _CompactTask(context, store, state, unit, new_files, deletion).run()
 
 
 class _CompactTask:
@@ -243,10 +289,11 @@ class _CompactTask:
         state: BucketState,
         unit: CompactUnit,
         new_files: contextlib.ExitStack,
+        deletion: Deletion | None = None,
     ) -> None:
         schema, options = context.schema, context.schema.opts
         self._context, self._store, self._state, self._unit = context, store, state, unit
-        self._new_files = new_files
+        self._new_files, self._deletion = new_files, deletion
         self._spec = merge_spec.MergeSpec.of(schema)
         self._marks_rows = options.of(opt.DV_ENABLED)
         self._vectors: dict[str, DeletionVector] = {}
@@ -255,6 +302,9 @@ class _CompactTask:
             vectors = read_vectors(TableFiles(store, context.paths), schema, state.vectors, row_counts)
             # Old index files may name data files that are no longer live.
             self._vectors = {n: v for n, v in vectors.items() if n in row_counts}
+        self._before: list[ManifestEntry] = []
+        if deletion is not None:
+            self._delete(deletion)
         self._reader = BucketReader(context, store, state.partition, self._vectors)
         self._expire = RecordExpire.of(context)
         self._output = unit.output_level
@@ -268,7 +318,6 @@ class _CompactTask:
         self._lookup_changelog = self._looks_up and producer == "lookup"
         self._lookup = KeyLookup(self._reader, state.files, self._output + 1)
         self._marked: dict[str, list[npt.NDArray[np.int64]]] = {}
-        self._before: list[ManifestEntry] = []
         self._after: list[ManifestEntry] = []
         self._changelog: list[ManifestEntry] = []
         self._rewritten: set[str] = set()
@@ -425,13 +474,24 @@ class _CompactTask:
 
     # --- deletion vectors -------------------------------------------------------------------------------------------
 
+    def _delete(self, deletion: Deletion) -> None:
+        """Mark the rows that a deletion hits, and leave its files out of the unit."""
+        live = {e.file.file_name for e in self._state.files}
+        for name, rows in deletion.hits.items():
+            if name in live:
+                marked, old = DeletionVector.of(positions_of(rows)), self._vectors.get(name)
+                self._vectors[name] = marked if old is None else old.merged(marked)
+        self._before += [e for e in self._unit.files if e.file.file_name in deletion.files]
+        rest = tuple(e for e in self._unit.files if e.file.file_name not in deletion.files)
+        self._unit = replace(self._unit, files=rest)
+
     def _mark(self, hits: FileHits) -> None:
         self._marked.setdefault(hits.entry.file.file_name, []).append(hits.positions)
 
     def _new_vectors(self) -> tuple[IndexChange, ...]:
         """Write the bucket's vectors after this compaction, if they differ from those before."""
         vectors = {n: v for n, v in self._vectors.items() if n not in self._rewritten}
-        if len(vectors) == len(self._vectors) and not self._marked:
+        if len(vectors) == len(self._vectors) and not self._marked and self._deletion is None:
             return ()
         for name, positions in self._marked.items():
             marked = DeletionVector.of(np.concatenate(positions))

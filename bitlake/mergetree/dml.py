@@ -40,13 +40,14 @@ from bitlake.metadata.manifest import FileSource, ManifestEntry
 from bitlake.metadata.schema import TableSchema
 from bitlake.metadata.snapshot import BATCH_IDENTIFIER, Snapshot
 from bitlake.progress import of_items
-from bitlake.runtime import Runner
+from bitlake.runtime import LocalRunner, Runner, at_least
 from bitlake.scan.column_reader import FileTask, ReadCounts
 from bitlake.scan.plan import PlannedFile
 from bitlake.scan.reader import ROW_INDEX, ReadRequest, alive, read_file, tasks_of
 from bitlake.scan.scan import TableScan
 from bitlake.schema import merge_spec
 from bitlake.schema.create import check_schema_options
+from bitlake.schema.merge_spec import is_cross_partition
 from bitlake.snapshot.partitions import discard_entries, entries_of
 from bitlake.snapshot.state import TableState
 from bitlake.write import append_dml
@@ -57,6 +58,8 @@ from bitlake.write.frames import Rows, arrow_tables, is_repeatable
 PlacePostponed: TypeAlias = Callable[[Publisher, TableState, Mapping[bytes, Sequence[ManifestEntry]]], Snapshot | None]
 """Assigns buckets to the postponed rows of files, by partition, and commits them."""
 
+_BATCH_ROWS = 1 << 14
+"""Rows that are prepared together: a batch takes some 2 ms, however few its rows are."""
 _TRIES = 20
 """Attempts of a write while other writers keep extending the same dynamic buckets."""
 
@@ -103,9 +106,10 @@ def _write(
     *,
     renumber: bool = True,
     identifier: int = BATCH_IDENTIFIER,
+    hits: append_dml.Hits | None = None,
 ) -> Snapshot | None:
     publisher = table.publisher(state, identifier)
-    changes = write_changes(state, batches, publisher.user, fresh=overwrite is not None)
+    changes = write_changes(state, batches, publisher.user, fresh=overwrite is not None, hits=hits)
     return publisher.publish(state, changes, operation=operation, overwrite=overwrite, renumber=renumber)
 
 
@@ -187,16 +191,29 @@ def latest_rows(scan: TableScan) -> TableScan:
 
 def delete(table: MergeTreeTable, scan: TableScan) -> int:
     """Write a -D row for every row that a scan selects; returns their number."""
-    check_primary_key(table.name, scan.state.schema)
-    return delete_planned(table, scan.state, latest_rows(scan).select(scan.state.schema.field_names))
+    state = scan.state
+    check_primary_key(table.name, state.schema)
+    scan = latest_rows(scan)
+    if state.schema.opts.of(opt.DV_ENABLED) and reads_files_as_they_are(scan):
+        return delete_hits(table, scan, append_dml.find_hits(scan, LocalRunner()))
+    return _write_kind(table, state, scan.select(state.schema.field_names), merge_spec.DELETE, "DELETE", None)
 
 
-def delete_planned(table: MergeTreeTable, state: TableState, scan: TableScan) -> int:
-    """Delete like :func:`delete`, by a planned scan of all columns of a state.
+def reads_files_as_they_are(scan: TableScan) -> bool:
+    """Return whether a scan merges no rows, so that its rows are known by their files and positions there."""
+    return not is_cross_partition(scan.state.schema) and all(f.merge is None for f in scan.exact_plan().files)
+
+
+def delete_hits(table: MergeTreeTable, scan: TableScan, hits: append_dml.Hits) -> int:
+    """Write a -D row for each of these rows, which the scan's state holds live and unmerged; returns how many.
 
     Whole rows are written, as in Paimon: the audit log and change streams show the deleted rows.
     """
-    return _write_kind(table, state, scan, merge_spec.DELETE, "DELETE", None)
+    if not hits:
+        return 0
+    state = scan.state
+    rows = append_dml.scan_of_hits(scan.select(state.schema.field_names), hits)
+    return _write_kind(table, state, rows, merge_spec.DELETE, "DELETE", None, hits)
 
 
 def update(table: MergeTreeTable, scan: TableScan, values: Mapping[str, Any]) -> int:
@@ -220,6 +237,7 @@ def _write_kind(
     kind: int,
     operation: str,
     values: Mapping[str, Any] | None,
+    hits: append_dml.Hits | None = None,
 ) -> int:
     count = 0
     check_row_kinds(table.name, state.schema)
@@ -227,7 +245,7 @@ def _write_kind(
     def rows() -> Iterator[pa.Table]:
         nonlocal count
         batches = (
-            (pa.Table.from_batches([b]) for b in scan.to_batches())
+            map(pa.Table.from_batches, at_least(_BATCH_ROWS, scan.to_batches(), len))
             if values is None
             else append_dml.updated_batches(scan, values)
         )
@@ -237,7 +255,7 @@ def _write_kind(
             yield from prepare_rows(table.name, state.schema, [batch], kinds)
 
     # It must not be renumbered: the statement has to read the rows that another writer committed first.
-    _write(table, state, rows(), operation, renumber=False)
+    _write(table, state, rows(), operation, renumber=False, hits=hits)
     return count
 
 

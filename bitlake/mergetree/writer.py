@@ -51,7 +51,7 @@ from bitlake.mergetree.bucket import (
 )
 from bitlake.mergetree.bucket_assignment import DynamicBucketAssigner, hash_index_change, key_hashes
 from bitlake.mergetree.commit import discard_changes
-from bitlake.mergetree.compaction import compact_bucket
+from bitlake.mergetree.compaction import Deletion, compact_bucket
 from bitlake.mergetree.cross_partition import KeyPlacement, partitions_of_rows, stored_row_counts
 from bitlake.mergetree.key_value_file import KeyValueWriter
 from bitlake.mergetree.postpone_bucket import bucket_numbers, fixed_buckets, postpone_writer, without_sequence
@@ -72,6 +72,7 @@ from bitlake.schema.merge_spec import (
 from bitlake.snapshot.partitions import discard_entries
 from bitlake.snapshot.state import TableState
 from bitlake.snapshot.table_files import TableFiles
+from bitlake.write.append_dml import Hits
 from bitlake.write.data_file_writer import GroupWriters
 from bitlake.write.writer import fit, group_codes, split_groups
 
@@ -350,10 +351,11 @@ class BucketWriter:
         # The run ends here: the next rows may have the same keys.
         self._close()
 
-    def finish(self, compact: bool | None = None) -> BucketChange:
+    def finish(self, compact: bool | None = None, hits: Hits | None = None) -> BucketChange:
         """Return the files written and the result of the bucket's compaction.
 
-        ``compact``: whether to compact; None: unless the table is ``write-only``.
+        ``compact``: whether to compact; None: unless the table is ``write-only``.  ``hits``: the rows of the table that
+        the rows written delete; these are all of kind -D.
         """
         if self._stream is not None:
             last = self._stream.finish()
@@ -369,7 +371,8 @@ class BucketWriter:
             state = replace(self._state, files=(*self._state.files, *new_files))
             # As in Paimon, whose batch writers ignore the number: if the option is set, every write compacts fully.
             full = self._context.schema.opts.of(opt.FULL_COMPACTION_COMMITS) is not None
-            compaction = compact_bucket(self._context, self._store, state, full)
+            deletion = None if hits is None else Deletion(frozenset(e.file.file_name for e in new_files), hits)
+            compaction = compact_bucket(self._context, self._store, state, full, deletion)
         return BucketChange(
             self._state.partition,
             self._state.bucket,
@@ -449,11 +452,13 @@ def write_changes(
     fresh: bool = False,
     compact: bool | None = None,
     reserved: int = 0,
+    hits: Hits | None = None,
 ) -> list[BucketChange]:
     """Write rows (:func:`prepare_rows`) into files of their buckets; returns the change of each bucket.
 
-    ``fresh``: treat the table as empty, for an overwrite.  ``compact`` is as in :meth:`BucketWriter.finish`, and
-    ``reserved`` as in :class:`BucketState` (for fixed buckets).  On an error all new files are deleted.
+    ``fresh``: treat the table as empty, for an overwrite.  ``compact`` and ``hits`` are as in
+    :meth:`BucketWriter.finish`, and ``reserved`` as in :class:`BucketState` (for fixed buckets).  On an error all new
+    files are deleted.
     """
     fixed = fixed_buckets(state, 1)
     if fixed is not None:
@@ -462,7 +467,7 @@ def write_changes(
     try:
         for rows in batches:
             writing.write(rows)
-        return writing.finish(compact)
+        return writing.finish(compact, hits)
     except BaseException:
         writing.abort()
         raise
@@ -541,12 +546,12 @@ class _Writing:
         new = partial(postpone_writer, context, store, partition, self._user, self._number)
         self._postponed.write(partition, without_sequence(rows), new)
 
-    def finish(self, compact: bool | None) -> list[BucketChange]:
+    def finish(self, compact: bool | None, hits: Hits | None) -> list[BucketChange]:
         self._flush()
         slots = list(self._writers)
 
         def one(slot: Slot) -> BucketChange:
-            change = self._writers[slot].finish(compact)
+            change = self._writers[slot].finish(compact, hits)
             # Kept for abort(): if another bucket fails, the files of this one's compaction are deleted too.
             self._finished.append(change)
             return self._indexed(slot, change)

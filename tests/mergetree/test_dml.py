@@ -1,4 +1,4 @@
-"""DELETE where the merge engine takes no deletes: the files that were hit are written again, in one snapshot."""
+"""DELETE in primary-key tables: -D rows that mark the rows they delete, or the files that were hit written again."""
 
 from __future__ import annotations
 
@@ -17,8 +17,11 @@ import bitlake
 from bitlake.errors import StorageUnavailable
 from bitlake.file_store_table import FileStoreTable
 from bitlake.io.local import LocalStore
+from bitlake.mergetree.bucket import BucketReader
 from bitlake.mergetree.dml import compact_pending, deletes_by_rewrite, deletes_by_rows
+from bitlake.mergetree.lookup import KeyLookup
 from bitlake.table.table import Table
+from bitlake.write import append_dml
 from bitlake.write.commit import OutcomeUnknown
 
 COLUMNS = pa.schema(
@@ -295,3 +298,109 @@ def test_deletes_are_ignored_under_former_names_of_the_option(tmp_path: Path) ->
         assert table.delete("id = 1") == 1 and read(table) == [(2, "a", 1, None)]
         table.upsert(arrow([(2, "a", 1, None)]), kinds=["-D"])
         assert read(table) == [(2, "a", 1, None)]
+
+
+# --- -D rows of rows that were found by position ----------------------------------------------------------------------
+
+VECTORS: dict[str, dict[str, str]] = {
+    "plain": {},
+    "small files": {"target-file-size": "4 kb", "num-sorted-run.compaction-trigger": "3"},
+    "input": {"changelog-producer": "input"},
+    "lookup": {"changelog-producer": "lookup"},
+    "sequence": {"sequence.field": "v"},
+    "gentle": {"lookup-compact": "gentle"},
+    "every commit": {"full-compaction.delta-commits": "1"},
+    "write-only": {"write-only": "true"},
+    "dynamic": {"bucket": "-1", "dynamic-bucket.target-row-num": "30"},
+    "mostly deleted": {"compaction.delete-ratio-threshold": "0.1"},
+}
+
+
+@pytest.mark.parametrize("name", VECTORS)
+def test_random_deletes_by_vectors(name: str, tmp_path: Path) -> None:
+    table = made(tmp_path, **{"deletion-vectors.enabled": "true", **VECTORS[name]})
+    rng = random.Random(name)
+    model: dict[Any, Row] = {}
+
+    def check(where: str) -> None:
+        rows = table._core.scan_of(table._core.state()).with_level_0().to_arrow()
+        found = sorted(zip(*rows.to_pydict().values(), strict=True), key=repr)
+        assert found == sorted(model.values(), key=repr), where
+
+    for turn in range(8):
+        rows: list[Row] = []
+        for _ in range(70 if turn % 3 == 0 else 4):
+            rows.append((rng.randrange(100), rng.choice("ab"), turn * 100 + rng.randrange(80), rng.choice([None, "x"])))
+        model |= {row[:2]: row for row in sorted(rows, key=lambda r: r[2] or 0)}
+        table.upsert(arrow(sorted(rows, key=lambda r: r[2] or 0)))
+        check("upsert")
+        value = rng.randrange(7)
+        where = [f"v % 7 = {value}", f"id BETWEEN {value * 9} AND {value * 9 + 20}", "w = 'x' AND id % 2 = 0"][turn % 3]
+        of = [
+            lambda r: r[2] % 7 == value,  # noqa: B023
+            lambda r: value * 9 <= r[0] <= value * 9 + 20,  # noqa: B023
+            lambda r: r[3] == "x" and r[0] % 2 == 0,
+        ][turn % 3]
+        assert table.delete(where) == sum(map(of, model.values()))
+        model = {k: r for k, r in model.items() if not of(r)}
+        check(where)
+    assert table.maintenance.verify().ok and strays(table) == set()
+    table.maintenance.compact(full=True)
+    check("compact")
+
+
+def test_a_delete_marks_the_rows_that_it_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It looked up by their keys the rows that it had found by position, and read its own -D rows again for that."""
+    table = made(tmp_path, **{"bucket": "1", "deletion-vectors.enabled": "true"})
+    table.upsert(arrow([(i, "a", i, "x") for i in range(50)]))
+    before = {e.file.file_name: e.file.level for e in table._core.state().entries()}
+    monkeypatch.setattr(KeyLookup, "find", lambda *_: pytest.fail("a key is looked up"))
+    read_files: list[str] = []
+    read_rows = BucketReader.read
+
+    def noted(self: BucketReader, entry: Any, *rest: Any, **more: Any) -> Any:
+        read_files.append(entry.file.file_name)
+        return read_rows(self, entry, *rest, **more)
+
+    monkeypatch.setattr(BucketReader, "read", noted)
+    for low in (10, 30):
+        last = table.snapshot
+        assert last is not None and table.delete(f"id >= {low} AND id < {low + 5}") == 5
+        assert table.changes(last.id, last.id + 1).to_arrow().to_pylist() == [
+            {"rowkind": "-D", "id": i, "p": "a", "v": i, "w": "x"} for i in range(low, low + 5)
+        ]
+    left = [(i, "a", i, "x") for i in range(50) if i // 5 not in (2, 6)]
+    assert read(table) == sorted(left, key=repr)
+    assert {e.file.file_name: e.file.level for e in table._core.state().entries()} == before
+    assert read_files == []
+
+
+def test_a_delete_in_a_unit_with_other_files_marks_and_merges(tmp_path: Path) -> None:
+    table = made(tmp_path, **{"bucket": "1", "deletion-vectors.enabled": "true"})
+    table.upsert(arrow([(i, "a", i, "x") for i in range(500)]))
+    table.upsert(arrow([(i, "a", -1, "y") for i in range(0, 500, 100)]))
+    levels = sorted(e.file.level for e in table._core.state().entries())
+    assert len(levels) == 2 and min(levels) > 0
+    assert table.delete("id < 300") == 300
+    left = [(i, "a", i, "x") if i % 100 else (i, "a", -1, "y") for i in range(300, 500)]
+    assert read(table) == sorted(left, key=repr)
+    assert sorted(e.file.level for e in table._core.state().entries()) == levels
+    table.maintenance.compact(full=True)
+    assert len(read(table)) == 200
+
+
+def test_a_delete_runs_again_if_another_writer_was_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What it found by position is of the snapshot that it read."""
+    table = made(tmp_path, **{"bucket": "1", "deletion-vectors.enabled": "true"})
+    table.upsert(arrow([(i, "a", i, "x") for i in range(5)]))
+    find, raced = append_dml.find_hits, []
+
+    def and_rows_come(*given: Any) -> Any:
+        hits = find(*given)
+        if not raced:
+            raced.append(1)
+            table.upsert(arrow([(2, "a", 9, "x"), (3, "a", 0, "x")]))
+        return hits
+
+    monkeypatch.setattr(append_dml, "find_hits", and_rows_come)
+    assert table.delete("v >= 3") == 2 and read(table) == [(0, "a", 0, "x"), (1, "a", 1, "x"), (3, "a", 0, "x")]

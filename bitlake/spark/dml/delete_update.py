@@ -111,7 +111,7 @@ def keyed_hits(target: Target, condition: SqlText | None) -> dict[str, BitMap] |
         return None
     scan = whole_condition(target, condition)
     if scan is not None:
-        if any(f.merge is not None for f in scan.exact_plan().files):
+        if not dml.reads_files_as_they_are(scan):
             return None
         hits = append_dml.find_hits(scan, runner_for(target, scan))
     else:
@@ -193,10 +193,7 @@ def delete_hits(target: Target, hits: append_dml.Hits) -> int:
     schema = target.state.schema
     dml.check_primary_key(target.table.name, schema)
     dml.check_row_kinds(target.table.name, schema)
-    if not hits:
-        return 0
-    scan = append_dml.scan_of_hits(target.scan(None).select(schema.field_names), hits)
-    return dml.delete_planned(target.table, target.state, scan)
+    return dml.delete_hits(target.table, target.scan(None), hits)
 
 
 def update_keyed(target: Target, statement: st.Update) -> int:
