@@ -181,19 +181,22 @@ def _compared(frame: DataFrame, condition: SqlText, compared: Names) -> list[str
     return [f.name for f in frame.schema.fields if f.name in clear and isinstance(f.dataType, _ORDERED)]
 
 
-def key_predicates(target: Target, source: Source, condition: SqlText) -> tuple[Predicate, ...]:
+def key_predicates(
+    target: Target, source: Source, condition: SqlText, most: int | None = None
+) -> tuple[Predicate, ...]:
     """Return conditions that hold for rows of the target that can match the source: from equalities of columns in ON.
 
-    Bound to the target's schema; none if nothing can be said, or it is not worth a look at the source.
+    Bound to the target's schema; none if nothing can be said, or it is not worth a look at the source.  They hold the
+    keys of a source of at most ``most`` rows (default: :data:`MOST_KEYS`), else their range.
     """
     state = target.state
     asks_spark = source.table is None
     if asks_spark and not has_many_files(state) and sum(e.file.file_size for e in state.entries()) < LEAST_BYTES:
         return ()
-    pairs = _equalities(target, source, condition)
+    pairs = stored_equalities(target, source, condition)
     if not pairs:
         return ()
-    if source.rows <= MOST_KEYS:
+    if source.rows <= (MOST_KEYS if most is None else most):
         few = source.table
         if few is None:
             with spark_errors("reading the keys of MERGE's source"):
@@ -202,7 +205,7 @@ def key_predicates(target: Target, source: Source, condition: SqlText) -> tuple[
     return tuple(between(f, *source.ends[c]) for f, c in pairs if c in source.ends)
 
 
-def _equalities(target: Target, source: Source, condition: SqlText) -> list[tuple[DataField, str]]:
+def stored_equalities(target: Target, source: Source, condition: SqlText) -> list[tuple[DataField, str]]:
     """The ``target column = source column`` terms of ON whose columns compare as they are stored."""
     types = {f.name: f.dataType for f in source.frame.schema.fields}
     pairs = []

@@ -143,6 +143,43 @@ def test_a_small_merge_takes_three_jobs(lake: bitlake.Lake) -> None:
     ]
 
 
+def test_keys_of_several_columns_find_the_rows_that_can_match(
+    lake: bitlake.Lake, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Thousands of scattered keys were known by their range only: eight jobs read and joined the whole table."""
+    lake.sql(
+        "CREATE TABLE t (id BIGINT, n INT, a STRING, b STRING) TBLPROPERTIES ('deletion-vectors.enabled' = 'true')"
+    )
+    rows = "SELECT id DIV 4, CAST(id % 4 AS INT), concat('a', id), concat('b', id) FROM range(100000)"
+    lake.sql(f"INSERT INTO t {rows}")
+    values = "SELECT id * 20 AS id, id % 5 AS n, 'new' AS a, concat('new ', id) AS b FROM range(1200)"
+    lake.spark.sql(values).createOrReplaceTempView("changes")
+    near: list[merge_few._Near] = []
+    columns: list[tuple[str, ...]] = []
+    read = merge_few._Near.read
+
+    def noted(self: merge_few._Near, scan: Any) -> Any:
+        near.append(self)
+        columns.append(tuple(c for c in scan.columns if not c.startswith("__")))
+        return read(self, scan)
+
+    monkeypatch.setattr(merge_few._Near, "read", noted)
+    text = "MERGE INTO t USING changes s ON t.id = s.id AND t.n = s.n WHEN MATCHED THEN UPDATE SET {} {}"
+    done, jobs = jobs_of(lake.spark, lambda: lake.sql(text.format("*", "WHEN NOT MATCHED THEN INSERT *")).collect())
+    assert tuple(done[0]) == (1200, 960, 0, 240) and jobs <= 4
+    assert (columns.pop(), near.pop().rows) == (("id", "n"), 960)
+    counted = "SELECT count(*), count_if(a = 'new'), count_if(a = 'new' AND b = concat('new ', id DIV 20)) FROM t"
+    assert tuple(lake.sql(counted).collect()[0]) == (100_240, 1200, 1200)
+    assert lake.sql(text.format("b = concat(t.b, '!')", "")).collect()[0][1] == 1200
+    assert set(columns.pop()) == {"id", "n", "a", "b"}
+    counted = "SELECT count(*), count_if(a = 'new' AND b LIKE 'new %!') FROM t"
+    assert tuple(lake.sql(counted).collect()[0]) == (100_240, 1200)
+    lake.sql(text.format("b = to_json(struct(t.*))", "")).collect()
+    assert set(columns.pop()) == {"id", "n", "a", "b"}
+    (found,) = lake.sql("SELECT b FROM t WHERE id = 20 AND n = 1").collect()[0]
+    assert found.startswith('{"id":20,"n":1,"a":"new","b":"new 1!"')
+
+
 def test_every_row_of_a_source_with_structs_may_match(lake: bitlake.Lake) -> None:
     """A source without unmatched rows left an Arrow table without chunks, which PySpark could not read."""
     lake.sql(f"CREATE TABLE t ({COLUMNS}) TBLPROPERTIES ('deletion-vectors.enabled' = 'true')")
