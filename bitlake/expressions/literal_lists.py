@@ -106,6 +106,12 @@ class LiteralList(str):
         return bool(self.values)
 
     @cached_property
+    def derived(self) -> dict[Any, Any]:
+        """What conditions derive from the values: :attr:`bitlake.expressions.tree.In.derived` of all that a statement
+        reads."""
+        return {}
+
+    @cached_property
     def array(self) -> pa.Array:
         """The values of a plain list as an Arrow array."""
         return pa.array(self.values)

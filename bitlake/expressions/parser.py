@@ -399,7 +399,7 @@ def _in(node: exp.In, to: _Context) -> Predicate:
         )
     except NotConstant:
         return to.boolean(node, "not a constant")
-    return to.leaf(node.this, lambda name: In(name, values))
+    return to.leaf(node.this, lambda name: In(name, values, False, {} if cut is None else cut.derived))
 
 
 def _tuple_in(node: exp.Expr, tuples: list[exp.Expr] | LiteralList, to: _Context) -> Predicate:

@@ -86,7 +86,7 @@ class In:
     column: str
     values: tuple[Any, ...]
     negated: bool = False
-    derived: dict[Any, Any] = field(default_factory=dict, init=False, repr=False, compare=False)
+    derived: dict[Any, Any] = field(default_factory=dict, repr=False, compare=False)
     """What :func:`derived_from` keeps, by its use."""
 
     def __reduce__(self) -> tuple[Any, ...]:

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import pyarrow as pa
 import pytest
 from engine.test_literal_lists import STATEMENTS, rows
 
 import bitlake
 from bitlake.spark import engine
+from bitlake.spark.read import scan as spark_scan
 
 CHANGES = [s for s, short in STATEMENTS if short and s.startswith(("INSERT", "MERGE")) and "missing" not in s]
 
@@ -29,3 +33,74 @@ def test_statements_change_the_same_rows(
         changed.append(lake.table("t").to_arrow().sort_by("id"))
     assert changed[0] == changed[1]
     assert [len(text) < 400 for text in parsed] == [True]
+
+
+ROWS = 20_000
+NUMBERS = ", ".join(str(i * 31) for i in range(600))
+OTHERS = ", ".join(str(i * 3) for i in range(600))
+TEXTS = ", ".join(f"'v{i * 17}'" for i in range(600))
+QUERIES = [
+    f"SELECT count(*), sum(v) FROM t WHERE id IN ({NUMBERS})",
+    f"SELECT count(*), sum(v) FROM t WHERE id NOT IN ({NUMBERS})",
+    f"SELECT count(*), sum(x.v) FROM t AS x WHERE x.id IN ({NUMBERS}) AND x.v % 2 = 0",
+    f"SELECT count(*), max(s) FROM t WHERE s IN ({TEXTS})",
+    f"SELECT count(*), max(s) FROM t WHERE s IN ({TEXTS}) AND id IN ({NUMBERS})",
+    f"SELECT count(*), max(s) FROM t WHERE id IN ({NUMBERS}) OR v < 9",
+    f"SELECT * FROM t WHERE id IN ({NUMBERS}) ORDER BY v DESC, id LIMIT 5",
+    f"SELECT count(*), sum(a.v) FROM t AS a JOIN d AS d ON a.v = d.k WHERE a.id IN ({NUMBERS}) AND d.k IN ({OTHERS})",
+    f"SELECT count(*), count(a.id) FROM d AS d LEFT JOIN t AS a ON a.v = d.k WHERE a.id IN ({NUMBERS})",
+    f"SELECT count(*), sum(b.v) FROM t AS a JOIN t AS b ON a.id = b.v WHERE a.id IN ({NUMBERS})",
+    f"SELECT count(*) FROM (SELECT id FROM t WHERE id IN ({NUMBERS})) AS x WHERE x.id > 100",
+]
+
+
+@pytest.fixture(scope="module")
+def listed(spark: Any, tmp_path_factory: pytest.TempPathFactory) -> tuple[bitlake.Lake, Any]:
+    """A lake with tables ``t`` and ``d``, and a function that runs a query over the same rows on plain Spark."""
+    lake = bitlake.connect(str(tmp_path_factory.mktemp("lists")), spark=spark)
+    order = np.random.default_rng(3).permutation(ROWS)
+    tables = {
+        "t": pa.table({"id": order, "v": order % 997, "s": [f"v{i}" for i in order]}),
+        "d": pa.table({"k": np.arange(500) * 3}),
+    }
+    tables["t"] = pa.concat_tables([tables["t"], pa.table({"id": [None, 31], "v": [1, 2], "s": ["v17", None]})])
+    for name, table in tables.items():
+        lake.create_table(name, table.schema).append(table)
+        spark.createDataFrame(table).createOrReplaceTempView(f"plain_{name}")
+    names = re.compile(r"(FROM|JOIN) ([td])\b")
+    return lake, lambda query: spark.sql(names.sub(r"\1 plain_\2", query))
+
+
+@pytest.fixture
+def as_if_large(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As many rows as the driver reads only if few of them match, and lists that Spark takes long to join."""
+    monkeypatch.setattr(spark_scan, "DRIVER_ROWS", ROWS // 2)
+    monkeypatch.setattr(spark_scan, "RANGE_ROWS", ROWS // 2)
+    monkeypatch.setattr(spark_scan, "LONG_LIST", 500)
+
+
+@pytest.mark.usefixtures("as_if_large")
+@pytest.mark.parametrize("query", QUERIES, ids=range(len(QUERIES)))
+def test_queries_with_long_lists_find_the_rows_that_spark_finds(listed: Any, query: str) -> None:
+    lake, plain = listed
+    assert lake.sql(query).collect() == plain(query).collect()
+
+
+@pytest.mark.usefixtures("as_if_large")
+def test_few_rows_of_a_long_list_are_read_here_and_joined_with_nothing(
+    listed: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lake, _ = listed
+
+    def plan(query: str) -> str:
+        found = lake.sql(query)
+        return str(found._jdf.queryExecution().optimizedPlan().toString())
+
+    assert "Join" not in (few := plan(QUERIES[0])) and "LocalRelation" in few
+    assert "Join" not in plan(QUERIES[2])
+    assert "Join" not in plan(QUERIES[4])
+    assert "LeftSemi" not in plan(QUERIES[7])
+    monkeypatch.setattr(spark_scan, "LOCAL_ROWS", 301)
+    assert "Join" not in plan(QUERIES[0])
+    monkeypatch.setattr(spark_scan, "LOCAL_ROWS", 300)
+    assert "Join LeftSemi" in plan(QUERIES[0]), "more rows than 300 and half of the list are Spark's"

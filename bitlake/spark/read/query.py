@@ -27,8 +27,10 @@ from bitlake.engine.explain import details, explain_answer, explained, join_filt
 from bitlake.engine.metadata_only import Answer, PreparedQuery, answer, columns_of, prepare
 from bitlake.engine.session import nothing, result
 from bitlake.errors import InvalidRequest, NotFound, UnsupportedFeature
+from bitlake.expressions.binder import bind
 from bitlake.expressions.literal_lists import LiteralList, has_markers, list_of
 from bitlake.expressions.sql_text import quoted
+from bitlake.expressions.tree import In, conjuncts
 from bitlake.metadata.schema import MissingColumn, MissingTable
 from bitlake.scan.plan import SkipReason
 from bitlake.scan.reader import DRIVER_FILES
@@ -90,7 +92,7 @@ def _query(context: EngineContext, prepared: PreparedQuery) -> DataFrame:
 
 
 def _over_tables(context: EngineContext, prepared: PreparedQuery) -> DataFrame:
-    frames = []
+    frames, filtered = [], []
     analysis = prepared.analysis
     reader = SparkReader(context.spark, context.catalog.store, projects_subqueries=analysis.projects_subqueries)
     for use, scan in zip(analysis.tables, prepared.scans, strict=True):
@@ -98,12 +100,15 @@ def _over_tables(context: EngineContext, prepared: PreparedQuery) -> DataFrame:
             frames.append(reader.frame_with_files(scan, use.file_metadata, analysis.by_spark))
             continue
         cached = context.cached.frame(scan)
-        frames.append(reader.frame(scan, exact=False) if cached is None else cached)
-    frame = _run(context, prepared, frames)
+        frame, just = reader.candidates(scan) if cached is None else (cached, False)
+        frames.append(frame)
+        filtered += [scan] if just else []
+    frame = _run(context, prepared, frames, filtered=filtered)
     if analysis.named is None:
         empty = any(type(s) is TableScan and not s.plan().files for s in prepared.scans)
         return without_rows(frame) if empty else frame
-    return frame.toDF(*_run(context, replace(prepared, analysis=analysis.named), frames).columns)
+    named = replace(prepared, analysis=analysis.named)
+    return frame.toDF(*_run(context, named, frames, filtered=filtered).columns)
 
 
 def _whole(prepared: PreparedQuery) -> PreparedQuery:
@@ -133,15 +138,26 @@ def _check_full_scan(context: EngineContext, scans: Sequence[TableScan]) -> None
 
 
 def _run(
-    context: EngineContext, prepared: PreparedQuery, frames: Sequence[DataFrame], edits: Sequence[Edit] = ()
+    context: EngineContext,
+    prepared: PreparedQuery,
+    frames: Sequence[DataFrame],
+    edits: Sequence[Edit] = (),
+    filtered: Sequence[TableScan] = (),
 ) -> DataFrame:
-    """The query, edited, over these frames in the places of its tables."""
+    """The query, edited, over these frames in the places of its tables.
+
+    The frames of scans that are ``filtered`` have just the rows that meet their condition.
+    """
     uses, compared = prepared.analysis.tables, context.names
     text, database = prepared.analysis.text, context.database
-    lists = _joined_lists(context, prepared) if has_markers(text) else []
+    listed = _joined_lists(context, prepared) if has_markers(text) else {}
+    settled = {values: column for values, column in listed.items() if _is_applied(context, values, column, filtered)}
+    lists = [values for values in listed if values not in settled]
 
     def over(names: Sequence[str]) -> str:
         edited = str(replace_tables(text, uses, names[: len(frames)], database, compared, edits))
+        for values, column in settled.items():
+            edited = edited.replace(f"'{values}'", ".".join(quoted(part.name) for part in column.parts))
         for values, name in zip(lists, names[len(frames) :], strict=True):
             edited = edited.replace(f"'{values}'", f"SELECT v FROM {quoted(name)}")
         return edited
@@ -155,26 +171,26 @@ def _run(
         raise e.among(columns_of(prepared.scans)) from e.__cause__
 
 
-def _joined_lists(context: EngineContext, prepared: PreparedQuery) -> list[LiteralList]:
-    """The long lists that Spark can be given as tables: it takes seconds to parse and plan 100,000 literals.
+def _joined_lists(context: EngineContext, prepared: PreparedQuery) -> dict[LiteralList, exp.Column]:
+    """The long lists that Spark can be given as tables, and their columns: it takes seconds to plan 100,000 literals.
 
     Those of ``column [NOT] IN (…)`` that WHERE requires, where the column surely has the type of the literals, so that
     Spark compares them with a subquery's rows as with the list.
     """
     tree = prepared.analysis.text.tree
     if not isinstance(tree, exp.Select) or tree.find(exp.Subquery, exp.CTE, exp.Lateral, exp.Values, exp.Pivot):
-        return []
+        return {}
     if any(alias.columns for alias in tree.find_all(exp.TableAlias)):
-        return []  # columns have other names than in their tables
+        return {}  # columns have other names than in their tables
     where = tree.args.get("where")
     if where is None or len(list(tree.find_all(exp.Table))) != len(prepared.scans):
-        return []
+        return {}
     types: dict[str, set[bool | None]] = {}
     for field in (f for s in prepared.scans for f in s.state.schema.fields):
         root = field.type.root if isinstance(field.type, AtomicType) else None
         kind = True if root in INTEGERS else False if root is Root.VARCHAR else None
         types.setdefault(context.names.key(field.name), set()).add(kind)
-    lists: dict[str, LiteralList] = {}
+    lists: dict[LiteralList, exp.Column] = {}
     required = where.this.unnest()
     for term in required.flatten() if isinstance(required, exp.And) else [required]:
         node = term.this.unnest() if isinstance(term, exp.Not) else term
@@ -183,9 +199,20 @@ def _joined_lists(context: EngineContext, prepared: PreparedQuery) -> list[Liter
             continue
         *owners, name = [context.names.key(part.name) for part in node.this.parts]
         if types.get(name) == {isinstance(values.values[0], int)} and not types.keys() & set(owners):
-            lists[values] = values
+            lists[values] = node.this
     # The same list may stand somewhere else, too.
-    return [values for values in lists.values() if prepared.analysis.text.count(values) == 1]
+    return {values: column for values, column in lists.items() if prepared.analysis.text.count(values) == 1}
+
+
+def _is_applied(context: EngineContext, values: LiteralList, column: exp.Column, filtered: Sequence[TableScan]) -> bool:
+    """Whether ``column IN (values)`` is a condition of a scan whose frame has just the rows that meet it."""
+    for scan in filtered:
+        fields = [f for f in scan.state.schema.fields if context.names.same(f.name, column.name)]
+        if len(fields) == 1 and scan.predicate is not None:
+            leaf = bind(In(fields[0].name, values.values, False, values.derived), fields, scan.timezone)
+            if leaf in conjuncts(scan.predicate):
+                return True
+    return False
 
 
 def _list_frame(context: EngineContext, values: LiteralList) -> DataFrame:

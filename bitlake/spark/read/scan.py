@@ -39,7 +39,7 @@ from pyspark.sql import types as T
 
 from bitlake.errors import CorruptError, InvalidRequest, UnsupportedFeature, reading_table
 from bitlake.expressions.sql_text import quoted
-from bitlake.expressions.tree import sources_of
+from bitlake.expressions.tree import In, conjuncts, sources_of
 from bitlake.fileindex.cost import PAGE_ROWS
 from bitlake.fileindex.selection import Selection
 from bitlake.formats.file_format import format_of
@@ -160,6 +160,8 @@ RANGE_ROWS = 50_000
 LOCAL_ROWS = 20_000
 """Rows that match, beyond which Spark's own job is quicker.  A month of lineitem, 75,000 rows of four columns in a page
 range: 0.72 s through the driver, where each row costs 5 to 7 µs on its way to Spark, and 0.25 s by Spark's reader."""
+LONG_LIST = 2_000
+"""A list of more values than this is a table to Spark (:mod:`bitlake.spark.read.query`), whose join takes long."""
 JUDGED_ROWS = 2_000_000
 """The most rows for which the driver evaluates a condition, to count the rows that match: some 60 ms at most."""
 
@@ -263,7 +265,7 @@ def choose(
 
 
 def looked_at(scan: TableScan) -> TableScan:
-    """The scan, of known rows where few may match: in pages far apart, as of a long list of keys, or in small files.
+    """The scan, of known rows where few may match: in pages far apart, in small files, or by a long list of values.
 
     How few rows of whole files and of these pages match is not known before their values are seen, and Spark's reader
     asks bounds only for lists of up to ten values.  So the condition's columns are read here, if that is soon done.
@@ -271,25 +273,37 @@ def looked_at(scan: TableScan) -> TableScan:
     """
     plan = scan.plan()
     small = plan.chosen_rows <= DRIVER_ROWS
-    unseen = [f for f in plan.files if f.by_pages or (small and f.whole and not f.selection.exact)]
+    listed = _listed(scan)
+    unseen = [f for f in plan.files if f.by_pages or ((small or listed) and f.whole and not f.selection.exact)]
     if scan.predicate is None or scan.row_limit is not None or not unseen or choose(plan).driver:
         return scan
     share = len(sources_of(scan.predicate)) / len(plan.schema.fields)
     if sum(f.chosen_rows for f in unseen) > JUDGED_ROWS or sum(map(chosen_bytes, unseen)) * share > DRIVER_BYTES:
         return scan
     apart = any(f.by_pages and _far_apart(f) for f in unseen)
-    if not apart and not small:
+    if not apart and not small and not listed:
         return scan
     request = ReadRequest(scan.state.schema, (ROW_INDEX,), scan.predicate, scan.timezone, scan.ignored)
     with reading_table(scan.state.name):
         found = LocalRunner().run(tasks_of(unseen, plan.schemas), partial(matching_rows, scan.store, request))
-    if not apart and sum(map(len, found)) > LOCAL_ROWS:
+    # On Spark, two values of a list take about as long as a row that comes from here.
+    if not apart and sum(map(len, found)) > LOCAL_ROWS + listed // 2:
         return scan
     rows = {f.path: Selection.of(hits, True) for f, hits in zip(unseen, found, strict=True)}
     files = [replace(f, selection=rows[f.path], by_pages=False) if f.path in rows else f for f in plan.files]
     left = tuple(f for f in files if not f.selection.is_empty)
+    seen = replace(plan, files=left)
+    if listed and not choose(seen).driver:
+        return scan
     plan.metrics.files_read, plan.metrics.rows_chosen = len(left), sum(f.chosen_rows for f in left)
-    return replace(scan, _planned=[replace(plan, files=left)])
+    return replace(scan, _planned=[seen])
+
+
+def _listed(scan: TableScan) -> int:
+    """The number of values of the longest long list that a scan's condition requires; 0 without one."""
+    terms = conjuncts(scan.predicate) if scan.predicate is not None and scan.row_limit is None else ()
+    most = max((len(t.values) for t in terms if isinstance(t, In) and not t.negated), default=0)
+    return most if most > LONG_LIST else 0
 
 
 def _far_apart(file: PlannedFile) -> bool:
@@ -394,6 +408,13 @@ class SparkReader:
         Not ``exact``: at least these rows, in any order, for a query that filters, sorts and limits them itself.
         ``file_names``: a file's path may be just its name, which costs Spark no work for each row.
         """
+        return self._frame(scan, exact, file_names)[0]
+
+    def candidates(self, scan: TableScan) -> tuple[DataFrame, bool]:
+        """Like :meth:`frame`, not exact; and whether the rows are known to be just those that meet the condition."""
+        return self._frame(scan, exact=False)
+
+    def _frame(self, scan: TableScan, exact: bool, file_names: bool = False) -> tuple[DataFrame, bool]:
         scan = scan.planned_by(self._executors)
         plan = scan.plan()
         if isinstance(scan, ChangeScan):
@@ -401,7 +422,7 @@ class SparkReader:
             few = plan.chosen_rows <= DRIVER_ROWS and len(plan.files) <= DRIVER_FILES and size <= DRIVER_BYTES
             forced = plan.schema.opts.of(opt.SPARK_READ_PATH)
             on_driver = few if forced == "auto" else forced == "driver"
-            return changes_frame(self._spark, scan, frame_schema(scan), on_driver)
+            return changes_frame(self._spark, scan, frame_schema(scan), on_driver), False
         scan = looked_at(scan)
         plan = scan.plan()
         choice = self.choose(scan)
@@ -415,9 +436,9 @@ class SparkReader:
             choice = choice.without_native(lambda f: not (_is_local(f) and f.path.startswith(f"{root}/")))
         types = frame_schema(scan)
         if not plan.files and types.fields:
-            return self._empty(scan, types)
+            return self._empty(scan, types), True
         if choice.driver or not plan.files:
-            return self._small(scan, plan, types) or self.local(scan, types)
+            return self._small(scan, plan, types) or self.local(scan, types), True
         scan.record("spark", was_read=False)
         parts = []
         if choice.native:
@@ -427,7 +448,7 @@ class SparkReader:
         if choice.selective:
             parts.append(self._selective(scan, plan, choice.selective, types))
         frame = self._union(parts)
-        return _limited(frame, scan) if exact and scan.row_limit is not None else frame
+        return (_limited(frame, scan) if exact and scan.row_limit is not None else frame), False
 
     def frame_with_files(self, scan: TableScan, fields: Sequence[str], by_spark: bool = False) -> DataFrame:
         """At least the scan's rows, in any order, with these members of ``_metadata`` as a column of that name.
