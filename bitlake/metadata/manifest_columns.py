@@ -475,6 +475,7 @@ def _decode_blocks(blocks: _Blocks) -> tuple[_Numbers, Bools]:
     if len(others):
         rest = blocks.part(others)
         more, good[others] = rest.records(rest.possible_starts())
+        more["alike"] = np.zeros(len(more["alike"]), bool)  # alike among themselves, not with those read before
         order = np.argsort(np.concatenate([numbers["start"], more["start"]]))
         numbers = {name: np.concatenate([column, more[name]])[order] for name, column in numbers.items()}
     return numbers, good

@@ -89,14 +89,27 @@ def check(columns: ManifestColumns, entries: Sequence[ManifestEntry]) -> None:
 
 def repacked(data: bytes, change: Callable[..., tuple[int, bytes]]) -> bytes:
     """A manifest whose blocks are changed under their compression: number, records, bytes → records, bytes."""
-    blocks = list(stored_blocks(data, manifest.KNOWN_SCHEMA))
-    sync = data[-16:]
-    out = bytearray(data[: data.index(sync) + 16])
-    for number, (count, start, size) in enumerate(blocks):
-        records, body = change(number, count, zstd.decompress(data[start : start + size]))
+    blocks = enumerate(stored_blocks(data, manifest.KNOWN_SCHEMA))
+    return of_blocks(
+        [change(i, count, zstd.decompress(data[start : start + size])) for i, (count, start, size) in blocks]
+    )
+
+
+def of_blocks(blocks: Sequence[tuple[int, bytes]]) -> bytes:
+    """A manifest of these blocks: the number of records, and their bytes."""
+    any_manifest = encode_manifest([ENTRY])
+    sync = any_manifest[-16:]
+    out = bytearray(any_manifest[: any_manifest.index(sync) + 16])
+    for records, body in blocks:
         packed = zstd.compress(body)
         out += zigzag(records) + zigzag(len(packed)) + packed + sync
     return bytes(out)
+
+
+def records_of(entries: Sequence[ManifestEntry]) -> bytes:
+    """The records of entries, which fit into one block, one after the other."""
+    ((_, start, size),) = stored_blocks(data := encode_manifest(entries), manifest.KNOWN_SCHEMA)
+    return zstd.decompress(data[start : start + size])
 
 
 @pytest.fixture
@@ -264,8 +277,7 @@ def test_blocks_of_very_many_records_are_left_to_the_other_decoder(monkeypatch: 
 def test_bytes_that_look_like_records_are_none(partition: bytes) -> None:
     """Whole records, and what records begin with, within the texts of others; and partitions of another length."""
     like = replace(ENTRY, partition=partition)
-    ((_, start, size),) = stored_blocks(data := encode_manifest([like]), manifest.KNOWN_SCHEMA)
-    record = zstd.decompress(data[start : start + size])
+    record = records_of([like])
     for inner in (record, record[: len(record) // 2], record[:9], b"\4\0" * 2, b"\4\2" + bytes(30)):
         stats = SimpleStats(inner, inner, (0,))
         file = replace(ENTRY.file, value_stats=stats, min_key=inner, embedded_index=inner)
@@ -274,6 +286,18 @@ def test_bytes_that_look_like_records_are_none(partition: bytes) -> None:
         (columns,) = decode_columns([encode_manifest(some)])
         assert columns is not None
         check(columns, some)
+
+
+def test_a_block_that_is_read_again_keeps_its_own_lists_of_columns() -> None:
+    """All records of one block share a list of columns; those of the other, which is read again, share another one."""
+    lists = (None, ("a",))
+    some = [replace(ENTRY, bucket=i, file=replace(ENTRY.file, value_stats_cols=lists[i // 9])) for i in range(18)]
+    for changed in (5, 14):
+        entries = [*some]
+        entries[changed] = replace(some[changed], partition=b"of another length")
+        (columns,) = decode_columns([of_blocks([(9, records_of(entries[i : i + 9])) for i in (0, 9)])])
+        assert columns is not None
+        check(columns, entries)
 
 
 def test_blocks_with_too_many_possible_records_are_left_to_the_other_decoder() -> None:
