@@ -32,6 +32,8 @@ LONG_TEXT = 512
 """Texts of more bytes are not looked at here."""
 _PAD = 4_096
 """Zero bytes behind the last place: what a cursor can read beyond its end before it is checked."""
+_MOST_ITEMS = 1 << 14
+"""An array of more items is marked: each item takes a step.  A table of 15,000 columns has fewer."""
 _UNEVEN, _FEW_ITEMS = 8, 64
 """An array with this many times the average's items is marked: the others would wait for it."""
 _HIGH_BITS, _LOW_BITS = 0x8080808080808080, 0x7F7F7F7F7F7F7F7F
@@ -157,6 +159,10 @@ class Cursors:
         most = int(count.max(initial=0))
         if not most:
             return
+        if most > _MOST_ITEMS:
+            self.mark(count > _MOST_ITEMS)
+            count = np.where(self.bad, 0, count)
+            most = int(count.max())
         alike = bool((count == most).all())
         if not alike and most > _FEW_ITEMS:
             longer = count > _UNEVEN * count.mean() + _FEW_ITEMS

@@ -12,8 +12,9 @@ statistics (:meth:`ManifestColumns.bounds`), or when paths are listed (:meth:`Ma
 
 Bytes are untrusted.  Each length and count is compared with the bytes that are left in the block, and each block must
 end with its last record.  A manifest with unexpected bytes is left to the other decoder, which decodes it or reports
-the damage.  The same holds for manifests with another schema, numbers of more than 56 bits, and blocks of very many
-records.  Names with bytes beyond ASCII, or with a separator, are checked record by record, by the other decoder too.
+the damage.  The same holds for manifests with another schema, numbers of more than 56 bits, very long arrays, and
+blocks of very many records.  Names with bytes beyond ASCII, or with a separator, are checked record by record, by the
+other decoder too.
 
 Source: table-format spec, section 4.
 """
@@ -404,27 +405,29 @@ class _Blocks:
         expected, wanted = (int(b.view("<u8")[0]) for b in (head & mask, mask))
         rarest = 2 + int(np.argmax(mask[2:] * (head[2:] != 0))) if mask[2:].any() else 1
         words, last = word_view(self.data), int(self.ends.max())
+        most = np.minimum(_MOST_STARTS * self.counts + _FEW_STARTS, _MOST_RECORDS)
         out = [np.zeros(0, np.int64)]
         for begin in range(int(self.begins.min()), last, _SLICE):
             end = min(begin + _SLICE, last)
             alike = self.data[begin:end] == head[0]
             alike &= (self.data[begin + rarest : end + rarest] & mask[rarest]) == (head[rarest] & mask[rarest])
             at = np.flatnonzero(alike) + begin
-            out.append(at[(words[at] & np.uint64(wanted)) == np.uint64(expected)])
-        return self._limited(np.concatenate(out))
-
-    def _limited(self, places: Int64s) -> Int64s:
-        """The places in these blocks, and where the blocks begin; of a block with too many places, only this one."""
+            at = at[(words[at] & np.uint64(wanted)) == np.uint64(expected)]
+            # A slice has few records.  Of a bomb's block, all places would take many times its bytes.
+            few = _SLICE // _LEAST_RECORD
+            out.append(at if len(at) <= few else self._uncrowded(at, np.minimum(most, few)))
+        places = self._uncrowded(np.concatenate(out), most)
         absent = self.begins[~np.isin(self.begins, places, assume_unique=True)]
-        if len(absent):
-            places = np.sort(np.concatenate([places, absent]))
+        return np.sort(np.concatenate([places, absent])) if len(absent) else places
+
+    def _uncrowded(self, places: Int64s, most: Int64s) -> Int64s:
+        """The places in these blocks, without those in blocks that have more than ``most``."""
         block = np.searchsorted(self.begins, places, "right") - 1
         within = (block >= 0) & (places < self.ends[block])
-        found = np.bincount(block[within], minlength=len(self.begins))
-        crowded = found > _MOST_STARTS * self.counts + _FEW_STARTS
+        crowded = np.bincount(block[within], minlength=len(self.begins)) > most
         if within.all() and not crowded.any():
             return places
-        kept: Int64s = places[within & (~crowded[block] | (places == self.begins[block]))]
+        kept: Int64s = places[within & ~crowded[block]]
         return kept
 
     def records(self, starts: Int64s) -> tuple[_Numbers, Bools]:

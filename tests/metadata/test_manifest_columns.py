@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import sys
+import tracemalloc
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
@@ -307,6 +308,30 @@ def test_blocks_with_too_many_possible_records_are_left_to_the_other_decoder() -
     decoded = decode_columns([encode_manifest(e) for e in (crowded, good)])
     assert decoded[0] is None and decoded[1] is not None
     check(decoded[1], good)
+
+
+def test_places_of_a_hostile_block_take_little_memory() -> None:
+    """A few hundred bytes uncompress to millions of places that look like a record's first bytes."""
+    body = b"\4\0" * (2 << 20)
+    for records in (1, 65_536):
+        tracemalloc.start()
+        try:
+            assert decode_columns([of_blocks([(records, body)])]) == [None]
+            assert tracemalloc.get_traced_memory()[1] < 8 * len(body), (
+                "8 bytes for each place would be 4 times the block"
+            )
+        finally:
+            tracemalloc.stop()
+
+
+def test_very_long_arrays_are_left_to_the_other_decoder() -> None:
+    """Each of their items takes a step: a few hundred bytes would take minutes."""
+    for items, is_decoded in ((16_384, True), (16_385, False)):
+        some = replace(ENTRY, file=replace(ENTRY.file, write_cols=("",) * items))
+        (columns,) = decode_columns([encode_manifest([ENTRY, some, ENTRY])])
+        assert (columns is not None) is is_decoded
+        (columns,) = decode_columns([encode_manifest([some])])
+        assert (columns is not None) is is_decoded
 
 
 def test_numbers_of_more_than_56_bits_are_left_to_the_other_decoder() -> None:
