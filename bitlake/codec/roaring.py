@@ -83,6 +83,7 @@ def serialize_after(head: bytes, bitmap: BitMap) -> bytes | bytearray:
         size = int(directories[-1][3].sum())
         view[at : at + size] = memoryview(data)[len(data) - size :]
         at += size
+    assert at == len(out), "the containers fill the buffer"
     view[:start] = head + _header(*map(np.concatenate, zip(*directories, strict=True)))
     return out
 
@@ -385,7 +386,9 @@ _ROWS = 1 << 16
 _WINDOW = 64 * _ROWS
 """Rows in one mask: 4 MB of it stay in the cache while it is filled and packed."""
 _FEW_WINDOWS = 16
-"""From this many windows on, a bitmap is serialized window by window; smaller buffers are memory that was used before.
+"""From this many windows on, a bitmap is serialized window by window.
+
+The allocator has smaller buffers at hand, and larger ones are fresh memory, which takes longer to touch than to fill.
 """
 _WHOLE = 1 << 25
 """Up to this many rows, positions are looked up in one mask of them all, if it takes no more memory than positions."""
@@ -464,8 +467,8 @@ def _unpacked(bitmap: BitMap, low: int, high: int) -> Bools | None:
 def contains(bitmap: BitMap, positions: npt.NDArray[np.integer]) -> Bools:
     """For each position, 0 or more, whether a bitmap holds it; in any order, quickest ascending.
 
-    Many positions are looked up in a mask of the bitmap's rows.  Of fewer, chunks of positions that lie close together
-    are looked up in a mask of their span, others are intersected.
+    If a mask of the bitmap's rows takes no more memory than the positions, they are looked up there.  Else chunks of
+    positions that lie close together are looked up in a mask of their span, and others are intersected.
     """
     rows = bitmap.max() + 1 if bitmap else 0
     if rows <= min(_WHOLE, positions.itemsize * len(positions)):

@@ -342,7 +342,7 @@ def _read_record(c: Cursors) -> _Numbers:
     n["deleted_rows"] = spread(*c.maybe(Cursors.long))
     c.maybe(Cursors.text)  # the embedded index
     at = c.at
-    n["alike"], tail = c.repeated(_read_tail)
+    n["tail_is_first"], tail = c.repeated(_read_tail)
     n["source"], covered, n["covered_size"], n["has_external_path"], path, n["path_size"] = tail
     n["covered"], n["path"] = at + covered, at + path
     c.maybe(Cursors.long)  # the first row's id
@@ -455,7 +455,7 @@ class _Blocks:
         return n, good
 
     def _chosen(self, starts: Int64s, ends: Int64s, bad: Bools, block: Int64s, firsts: Int64s) -> Int64s:
-        """The numbers of those starts that are the first of a block, or where a record ends that is chosen itself."""
+        """Which starts are those of records: the ``firsts`` of the blocks, and those where such a record ends."""
         if bool((np.append(starts[1:], self.ends[-1]) == ends).all()):
             return np.arange(len(starts))
         following = np.searchsorted(starts, ends)
@@ -478,7 +478,7 @@ def _decode_blocks(blocks: _Blocks) -> tuple[_Numbers, Bools]:
     if len(others):
         rest = blocks.part(others)
         more, good[others] = rest.records(rest.possible_starts())
-        more["alike"] = np.zeros(len(more["alike"]), bool)  # alike among themselves, not with those read before
+        more["tail_is_first"] = np.zeros(len(more["start"]), bool)  # the first record of this pass is another one
         order = np.argsort(np.concatenate([numbers["start"], more["start"]]))
         numbers = {name: np.concatenate([column, more[name]])[order] for name, column in numbers.items()}
     return numbers, good
@@ -573,7 +573,7 @@ def _add_part(manifest: _Pending, data: Bytes, n: _Numbers, begins: Int64s) -> N
     try:
         for name, seen in zip(_SECTIONS, (manifest.partitions, manifest.lists, written), strict=True):
             known = len(seen)
-            n[name] = _codes(data, n[name], n[f"{name}_size"], n["alike"] if name == "covered" else None, seen)
+            n[name] = _codes(data, n[name], n[f"{name}_size"], n["tail_is_first"] if name == "covered" else None, seen)
             for text in list(seen)[known:] if name != "partition" else ():
                 decode_texts(text)
         which = np.flatnonzero(odd)
@@ -619,7 +619,7 @@ def name_hashes(names: Sequence[str]) -> Words:
 
 
 def _codes(data: Bytes, at: Int64s, size: Int64s, alike: Bools | None, seen: dict[bytes, int]) -> Int64s:
-    """The number of each text among the distinct ones, ``seen``, which grows.  ``alike``: those known to be equal.
+    """The number of each text among the distinct ones, ``seen``, which grows.  ``alike``: those that equal each other.
 
     Only a text that differs from the one before is looked up: neighbours mostly have the same.
     """
