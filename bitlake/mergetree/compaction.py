@@ -235,12 +235,13 @@ def compact_bucket(
 ) -> Compaction:
     """Run the pending compaction of a bucket, or a ``full`` one; returns an empty result if there is nothing to do.
 
-    ``deletion`` describes the newest files of level 0, if they hold only -D rows.
+    ``deletion`` describes the newest files of level 0, if they hold only -D rows.  A full compaction ignores it: it
+    writes the files that these rows hit again, as in Paimon.
     """
     unit = pending_unit(context, state, full)
     if unit is None:
         return Compaction()
-    if deletion is not None and not deletion.settles(context.schema, unit):
+    if full or (deletion is not None and not deletion.settles(context.schema, unit)):
         deletion = None
     return compact_unit(context, store, state, unit, deletion)
 

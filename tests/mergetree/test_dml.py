@@ -389,6 +389,17 @@ def test_a_delete_in_a_unit_with_other_files_marks_and_merges(tmp_path: Path) ->
     assert len(read(table)) == 200
 
 
+def test_a_delete_that_compacts_fully_leaves_no_deleted_rows(tmp_path: Path) -> None:
+    """It marked rows in files of the highest level, which stayed as they were."""
+    options = {"bucket": "1", "deletion-vectors.enabled": "true", "full-compaction.delta-commits": "1"}
+    table = made(tmp_path, **options)
+    table.upsert(arrow([(i, "a", i, "x") for i in range(50)]))
+    assert table.delete("id < 20") == 20
+    assert [e.file.row_count for e in table._core.state().entries()] == [30]
+    last = table.snapshot
+    assert last is not None and last.total_record_count == 30 and len(read(table)) == 30
+
+
 def test_a_delete_runs_again_if_another_writer_was_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """What it found by position is of the snapshot that it read."""
     table = made(tmp_path, **{"bucket": "1", "deletion-vectors.enabled": "true"})
