@@ -104,3 +104,35 @@ def test_few_rows_of_a_long_list_are_read_here_and_joined_with_nothing(
     assert "Join" not in plan(QUERIES[0])
     monkeypatch.setattr(spark_scan, "LOCAL_ROWS", 300)
     assert "Join LeftSemi" in plan(QUERIES[0]), "more rows than 300 and half of the list are Spark's"
+
+
+@pytest.mark.usefixtures("as_if_large")
+def test_lists_of_the_same_values_filter_each_table(listed: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The list of a table that Spark reads was left out where the rows of another came from the driver."""
+    lake, plain = listed
+    monkeypatch.setattr(spark_scan, "LOCAL_ROWS", 100)
+    few = pa.table({"id": np.arange(900) * 31, "w": np.arange(900)})
+    lake.create_table("e", few.schema).append(few)
+    lake.spark.createDataFrame(few).createOrReplaceTempView("plain_e")
+    query = (
+        "SELECT count(*), sum(e.w) FROM t AS a JOIN {}e AS e ON a.v = e.w "
+        f"WHERE a.id IN ({NUMBERS}) AND e.id IN "
+        "({})"
+    )
+    again = NUMBERS.replace(", ", ",")
+    assert lake.sql(query.format("", again)).collect() == plain(query.format("plain_", again)).collect()
+
+
+@pytest.mark.usefixtures("as_if_large")
+def test_spark_reads_char_next_to_columns_that_are_not_null(
+    spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Spark pads CHAR in a projection above the relation, which was copied like the relation itself."""
+    monkeypatch.setattr(spark_scan, "DRIVER_ROWS", 10)
+    monkeypatch.setattr(spark_scan, "LOCAL_ROWS", 10)
+    lake = bitlake.connect(str(tmp_path), spark=spark)
+    lake.sql("CREATE TABLE c (id BIGINT NOT NULL, word CHAR(4))")
+    lake.sql("INSERT INTO c SELECT id, concat('w', id % 9) FROM range(1000)")
+    assert lake.sql("SELECT count(*), max(id) FROM c WHERE word = 'w3'").collect() == [(111, 993)]
+    found = lake.sql(f"SELECT count(*), min(word) FROM c WHERE id IN ({NUMBERS})").collect()
+    assert found == [(33, "w0  ")]

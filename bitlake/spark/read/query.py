@@ -151,7 +151,11 @@ def _run(
     uses, compared = prepared.analysis.tables, context.names
     text, database = prepared.analysis.text, context.database
     listed = _joined_lists(context, prepared) if has_markers(text) else {}
-    settled = {values: column for values, column in listed.items() if _is_applied(context, values, column, filtered)}
+    settled = {
+        values: column
+        for values, column in listed.items()
+        if _is_applied(context, values, column, prepared.scans, filtered)
+    }
     lists = [values for values in listed if values not in settled]
 
     def over(names: Sequence[str]) -> str:
@@ -204,15 +208,27 @@ def _joined_lists(context: EngineContext, prepared: PreparedQuery) -> dict[Liter
     return {values: column for values, column in lists.items() if prepared.analysis.text.count(values) == 1}
 
 
-def _is_applied(context: EngineContext, values: LiteralList, column: exp.Column, filtered: Sequence[TableScan]) -> bool:
-    """Whether ``column IN (values)`` is a condition of a scan whose frame has just the rows that meet it."""
-    for scan in filtered:
+def _is_applied(
+    context: EngineContext,
+    values: LiteralList,
+    column: exp.Column,
+    scans: Sequence[TableScan],
+    filtered: Sequence[TableScan],
+) -> bool:
+    """Whether ``column IN (values)`` is a condition of scans, all of which have frames of just the rows that meet it.
+
+    Of several such scans one may have another list of the same values, for a column of the same name.
+    """
+    applied = False
+    for scan in scans:
         fields = [f for f in scan.state.schema.fields if context.names.same(f.name, column.name)]
         if len(fields) == 1 and scan.predicate is not None:
             leaf = bind(In(fields[0].name, values.values, False, values.derived), fields, scan.timezone)
             if leaf in conjuncts(scan.predicate):
-                return True
-    return False
+                applied = True
+                if not any(scan is just for just in filtered):
+                    return False
+    return applied
 
 
 def _list_frame(context: EngineContext, values: LiteralList) -> DataFrame:
