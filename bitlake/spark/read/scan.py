@@ -797,6 +797,8 @@ def with_not_null(spark: SparkSession, frame: DataFrame, stored: Sequence[str], 
     if session is None or jvm is None or not names:
         return frame
     relation = frame._jdf.queryExecution().analyzed()
+    if relation.nodeName() == "Project":  # Spark pads CHAR above the relation
+        return frame
     output = relation.output()
     columns = []
     for at, name in enumerate(stored):
