@@ -499,6 +499,8 @@ class _CompactTask:
             old = vectors.get(name)
             vectors[name] = marked if old is None else old.merged(marked)
         context, state = self._context, self._state
+        if not vectors and state.vectors is None:
+            return ()
         new = write_vectors(
             TableFiles(self._store, context.paths), context.schema, state.partition, state.bucket, vectors
         )
