@@ -15,7 +15,7 @@ from pyroaring import BitMap
 
 import bitlake
 from bitlake.fileindex.selection import Selection
-from bitlake.spark.read import scan
+from bitlake.spark.read import deleted_rows
 
 pytestmark = pytest.mark.spark
 
@@ -112,9 +112,9 @@ def test_rows_of_a_frame_stay_while_others_delete(lake: bitlake.Lake, ways: Any)
     # The same selection gives the same relation, another one does not.
     plan = table._core.scan().plan()
     again = table._core.scan().plan()
-    assert scan.mask_key(plan.files) == scan.mask_key(again.files)
+    assert deleted_rows.mask_key(plan.files) == deleted_rows.mask_key(again.files)
     lake.sql("DELETE FROM t WHERE id = 4000")
-    assert scan.mask_key(table._core.scan().plan().files) != scan.mask_key(plan.files)
+    assert deleted_rows.mask_key(table._core.scan().plan().files) != deleted_rows.mask_key(plan.files)
 
 
 def test_positions_paths_and_file_metadata_of_rows_that_are_left(lake: bitlake.Lake, ways: Any) -> None:
@@ -148,10 +148,10 @@ def test_scans_beyond_the_bounds_are_read_by_workers(
     ways("spark")
     for bound, least in (("MASK_BYTES", ROWS * FILES // 8), ("MASK_FILES", FILES - 1)):
         with monkeypatch.context() as m:
-            m.setattr(scan, bound, least)
+            m.setattr(deleted_rows, bound, least)
             _check(lake, ways, expected, filtered=False)
     with monkeypatch.context() as m:
-        m.setattr(scan, "_crc", lambda f: 7)  # names that the bits cannot tell apart
+        m.setattr(deleted_rows, "_crc", lambda f: 7)  # names that the bits cannot tell apart
         ways("spark")
         assert FILTERED not in lake.sql("EXPLAIN SELECT k FROM t").collect()[0][0]
     lake.sql("ALTER TABLE t RENAME COLUMN v TO w")  # Spark's reader goes by name
@@ -194,9 +194,9 @@ def test_key_tables_with_vectors(lake: bitlake.Lake, ways: Any) -> None:
 
 def test_many_files_have_slots_of_their_own() -> None:
     names = np.random.default_rng(5).integers(0, 1 << 32, 1000).astype(np.int64)
-    slots, places = scan._slots(names)
+    slots, places = deleted_rows._slots(names)
     assert len(np.unique(places)) == 1000 and places.max() < slots <= 1_000_000
-    one, _ = scan._slots(names[:1])
+    one, _ = deleted_rows._slots(names[:1])
     assert one == 1
 
 
@@ -205,7 +205,7 @@ def test_rows_behind_the_last_one_of_a_file_are_an_error(lake: bitlake.Lake) -> 
     file = _table(lake)._core.scan().plan().files[0]
     short = replace(file.entry, file=replace(file.entry.file, row_count=64))
     known = replace(file, entry=short, selection=Selection.of(BitMap([0, 1, 63]), True))
-    rows = lake.spark.read.parquet(file.path).where(scan.is_read(lake.spark, [known])[0])
+    rows = lake.spark.read.parquet(file.path).where(deleted_rows.is_read(lake.spark, [known])[0])
     assert [r.id for r in rows.limit(3).collect()] == [0, 1, 63]
     with pytest.raises(Exception, match="has more rows"):
         rows.collect()
