@@ -221,11 +221,10 @@ def stream(
         footer = narrow_footer(footer_of(store, task), names)
     numbers = list(range(len(footer.row_groups))) if groups is None else list(groups)
     first = start = footer.row_groups[numbers[0]].first_row if numbers else 0
-    plain: Collection[str] = ()
+    converted: Collection[str] = ()
     if picked is not None and _PICKED_SHARE * len(picked) <= sum(footer.row_groups[n].rows for n in numbers):
-        kinds = {name: footer.schema.field(name).type for name in names}
-        plain = {n for n, kind in kinds.items() if kind == pa.string() or pa.types.is_decimal128(kind)} - {*compact}
-        compact = [*compact, *plain]
+        converted = _texts_and_decimals(names, footer.schema) - {*compact}
+        compact = [*compact, *converted]
     text = [name for name in compact if footer.schema.field(name).type == pa.string()]
     as_integers = len(text) < len(compact)
     with _naming(store, task):
@@ -253,10 +252,9 @@ def stream(
             for batch in batches:
                 if as_integers:
                     batch = _with_decimals(batch, footer.schema)
-                end = start + batch.num_rows
                 for rows, positions in _picked(batch, start, picked):
-                    yield _converted(rows, plain, footer.schema), positions
-                start = end
+                    yield _converted(rows, converted, footer.schema), positions
+                start += batch.num_rows
     announced = sum(footer.row_groups[n].rows for n in numbers)
     if start - first != announced:
         raise CorruptError(
@@ -279,13 +277,18 @@ def _with_decimals(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
     return pa.RecordBatch.from_arrays(arrays, batch.schema.names)
 
 
-def _converted(batch: pa.RecordBatch, plain: Collection[str], schema: pa.Schema) -> pa.RecordBatch:
-    """A batch whose columns ``plain`` have the types that ``schema`` has for them."""
+def _texts_and_decimals(names: Sequence[str], schema: pa.Schema) -> set[str]:
+    kinds = {name: schema.field(name).type for name in names}
+    return {n for n, kind in kinds.items() if kind == pa.string() or pa.types.is_decimal128(kind)}
+
+
+def _converted(batch: pa.RecordBatch, columns: Collection[str], schema: pa.Schema) -> pa.RecordBatch:
+    """A batch, some columns of which get the types that ``schema`` has for them."""
     names = batch.schema.names
-    if not plain:
+    if not columns:
         return batch
     arrays = [
-        array.cast(schema.field(name).type) if name in plain else array
+        array.cast(schema.field(name).type) if name in columns else array
         for name, array in zip(names, batch.columns, strict=True)
     ]
     return pa.RecordBatch.from_arrays(arrays, names)
