@@ -301,7 +301,12 @@ def of_source_alone(target: StatementTarget, source: MergeSource, text: str) -> 
     tree = SqlText(text).tree
     if tree is None or tree.find(exp.Query, exp.Star) is not None:
         return False
-    return all(_of_source(target, source, column) is not None for column in tree.find_all(exp.Column))
+    return all(column_of_source(target, source, column) for column in tree.find_all(exp.Column))
+
+
+def column_of_source(target: StatementTarget, source: MergeSource, node: exp.Column) -> bool:
+    """Whether a column of an expression is surely one of the source."""
+    return _of_source(target, source, node) is not None
 
 
 def equalities(target: StatementTarget, source: MergeSource, condition: SqlText) -> list[tuple[DataField, str]]:

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 
 import numpy as np
 import pyarrow as pa
@@ -26,13 +27,13 @@ from bitlake.engine.merge_clauses import (
     Clause,
     Merged,
     clauses_of,
+    column_of_source,
     equalities,
     first_of_each,
     items,
     kept_columns,
     keyed_clauses,
     matched_twice,
-    of_source_alone,
     old_column,
 )
 from bitlake.expressions.sql_text import quoted
@@ -273,8 +274,9 @@ def _pairs(
     context = target.context
     with context.views([source.frame.coalesce(1)]) as (view,):
         join = f"JOIN {quoted(view)} AS {quoted(source.alias)} ON ({statement.condition}))"
-        read_for = _needed(target, source, statement, [*matched, *making], kept)
-        frame = replace(target, pushed=pushed).query(before, join, positions=places, read_for=read_for, read=near.read)
+        elsewhere = partial(column_of_source, target, source)
+        few = replace(target, pushed=pushed)
+        frame = few.query(before, join, positions=places, elsewhere=elsewhere, read=near.read)
         if not missing:
             frame = filter_above(frame, F.col(ACTION).isNotNull())
     new = new_rows(target, frame, making, *[F.col(i) for i in ids], others=True)
@@ -284,20 +286,6 @@ def _pairs(
     if rows.num_rows > MOST_ROWS:
         raise _Many
     return _Pairs([f.name for f in fields] if making else [], rows)
-
-
-def _needed(
-    target: Target, source: Source, statement: st.MergeInto, clauses: Sequence[Clause], kept: set[str]
-) -> SqlText | None:
-    """Text that names the target's columns which a query of clauses needs; None if it may be any of them.
-
-    Values of the source alone name its columns, of which most have the target's names.
-    """
-    texts = [str(statement.condition), *(c.condition for c in clauses if c.condition)]
-    texts += [v for c in clauses for v in c.values.values() if not of_source_alone(target, source, v)]
-    if any("*" in text for text in texts):
-        return None
-    return SqlText(", ".join([*texts, *map(quoted, kept)]))
 
 
 def _old_keys(target: Target) -> list[str]:

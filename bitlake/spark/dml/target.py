@@ -19,6 +19,7 @@ import pyarrow as pa
 from pyroaring import BitMap
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
+from sqlglot import exp
 
 from bitlake.codec.roaring import bitmap_of, deserialize, serialize
 from bitlake.engine.metadata_only import columns_of, prepare
@@ -80,6 +81,7 @@ class Target(StatementTarget):
         hits: Hits | None = None,
         refiltered: bool = False,
         read_for: SqlText | None = None,
+        elsewhere: Callable[[exp.Column], bool] | None = None,
         read: Callable[[TableScan], DataFrame] | None = None,
     ) -> DataFrame:
         """The query ``[WITH …] <before> <the target> <after>``, lazy.
@@ -88,6 +90,7 @@ class Target(StatementTarget):
         ``deleted_too`` gives the rows of its deletion vectors as well, for which Spark's own reader can be used;
         ``hits`` limits it to these rows (and some more, if ``refiltered``: the text filters them itself).
         ``read_for``: the part of the text that names all columns needed of the target, if not all of it does.
+        ``elsewhere`` tells which columns of a text ``SELECT * FROM (SELECT …)`` are surely not the target's.
         ``read`` makes the target's rows; by default :meth:`SparkReader.frame` does.
         """
         head = f"{self.with_} {before} ".lstrip()
@@ -108,6 +111,8 @@ class Target(StatementTarget):
             if read_for is not None:
                 named = Mentions(read_for)
                 names = tuple(c for c in names if named.all or c.lower() in named.words)
+            if elsewhere is not None:
+                names = _needed(prepared.analysis.text, names, elsewhere)
             # What is written again must be whole, whatever queries may do without.
             wanted = replace(scan, state=self.state, ignored=None, other=None, _planned=[])
             wanted = latest_rows(wanted) if self.level_0 else wanted
@@ -131,6 +136,15 @@ class Target(StatementTarget):
         scan = self.table.scan_of(self.state)
         scan = latest_rows(scan) if self.level_0 else scan
         return scan if predicate is None else scan.where_bound(predicate)
+
+
+def _needed(text: SqlText, columns: Sequence[str], elsewhere: Callable[[exp.Column], bool]) -> tuple[str, ...]:
+    """Those of the columns that a query ``SELECT * FROM (SELECT …)`` may name, apart from what is ``elsewhere``."""
+    tree = text.tree
+    if not isinstance(tree, exp.Select) or len(list(tree.find_all(exp.Star))) > 1 or "IDENTIFIER" in text.words:
+        return tuple(columns)
+    named = {part.name.lower() for c in tree.find_all(exp.Column) if not elsewhere(c) for part in c.parts}
+    return tuple(c for c in columns if c.lower() in named)
 
 
 def _with_deleted_rows(scan: TableScan) -> TableScan:
