@@ -90,7 +90,7 @@ class Target(StatementTarget):
         ``deleted_too`` gives the rows of its deletion vectors as well, for which Spark's own reader can be used;
         ``hits`` limits it to these rows (and some more, if ``refiltered``: the text filters them itself).
         ``read_for``: the part of the text that names all columns needed of the target, if not all of it does.
-        ``elsewhere`` tells which columns of a text ``SELECT * FROM (SELECT …)`` are surely not the target's.
+        ``elsewhere`` decides which columns of a text ``SELECT * FROM (SELECT …)`` are surely not the target's.
         ``read`` makes the target's rows; by default :meth:`SparkReader.frame` does.
         """
         head = f"{self.with_} {before} ".lstrip()
