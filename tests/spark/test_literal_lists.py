@@ -107,16 +107,17 @@ def test_few_rows_of_a_long_list_are_read_here_and_joined_with_nothing(
 
 
 @pytest.mark.usefixtures("as_if_large")
-def test_lists_of_the_same_values_filter_each_table(listed: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("test", ["IN", "NOT IN"])
+def test_lists_of_the_same_values_filter_each_table(listed: Any, monkeypatch: pytest.MonkeyPatch, test: str) -> None:
     """The list of a table that Spark reads was left out where the rows of another came from the driver."""
     lake, plain = listed
     monkeypatch.setattr(spark_scan, "LOCAL_ROWS", 100)
     few = pa.table({"id": np.arange(900) * 31, "w": np.arange(900)})
-    lake.create_table("e", few.schema).append(few)
+    lake.create_table("e", few.schema, if_not_exists=True).overwrite(few)
     lake.spark.createDataFrame(few).createOrReplaceTempView("plain_e")
     query = (
         "SELECT count(*), sum(e.w) FROM t AS a JOIN {}e AS e ON a.v = e.w "
-        f"WHERE a.id IN ({NUMBERS}) AND e.id IN "
+        f"WHERE a.id {test} ({NUMBERS}) AND e.id IN "
         "({})"
     )
     again = NUMBERS.replace(", ", ",")

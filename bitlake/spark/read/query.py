@@ -215,20 +215,18 @@ def _is_applied(
     scans: Sequence[TableScan],
     filtered: Sequence[TableScan],
 ) -> bool:
-    """Whether ``column IN (values)`` is a condition of scans, all of which have frames of just the rows that meet it.
+    """Whether the one frame with this column has just rows for which ``column IN (values)`` is TRUE.
 
-    Of several such scans one may have another list of the same values, for a column of the same name.
+    Where several scans have columns of the name, whose the list's is stays open.
     """
-    applied = False
-    for scan in scans:
-        fields = [f for f in scan.state.schema.fields if context.names.same(f.name, column.name)]
-        if len(fields) == 1 and scan.predicate is not None:
-            leaf = bind(In(fields[0].name, values.values, False, values.derived), fields, scan.timezone)
-            if leaf in conjuncts(scan.predicate):
-                applied = True
-                if not any(scan is just for just in filtered):
-                    return False
-    return applied
+    named = [(s, f) for s in scans for f in s.state.schema.fields if context.names.same(f.name, column.name)]
+    if len(named) != 1:
+        return False
+    ((scan, field),) = named
+    if scan.predicate is None or not any(scan is just for just in filtered):
+        return False
+    leaf = bind(In(field.name, values.values, False, values.derived), [field], scan.timezone)
+    return leaf in conjuncts(scan.predicate)
 
 
 def _list_frame(context: EngineContext, values: LiteralList) -> DataFrame:
