@@ -371,20 +371,6 @@ def number_option(name: str, value: str | None, default: float) -> float:
     return number
 
 
-_SIZE = re.compile(r"(\d{1,12})\s*([kmg]?)b?", re.IGNORECASE)
-_UNITS = {"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30}
-
-
-def size_option(name: str, value: str | None, default: int) -> int:
-    """Parse a storage option in bytes (``4096``, ``128K``, ``4 MB``); raises :class:`InvalidRequest`."""
-    if value is None:
-        return default
-    found = _SIZE.fullmatch(value.strip())
-    if found is None:
-        raise InvalidRequest(f"the storage option '{name}' must be a size such as 4 MB, not '{value}'")
-    return int(found[1]) * _UNITS[found[2].lower()]
-
-
 Range = tuple[int, int]
 
 

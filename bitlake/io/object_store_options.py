@@ -22,6 +22,7 @@ from urllib.parse import urlsplit
 from bitlake.errors import AccessDenied, InvalidRequest
 from bitlake.io import base
 from bitlake.lazy_modules import install_command
+from bitlake.metadata.option_types import parse_memory
 
 KINDS = {
     **dict.fromkeys(("s3", "s3a", "s3n"), "s3"),
@@ -236,8 +237,15 @@ def _made(kind: str, uri: str, found: dict[str, str]) -> StoreOptions:
         profile,
         int(base.number_option("max_retries", retries, base.MAX_RETRIES)),
         base.number_option("retry_timeout", seconds, base.RETRY_SECONDS),
-        base.size_option("min_seek_size", gap, base.GAP),
+        _bytes("min_seek_size", gap, base.GAP),
     )
+
+
+def _bytes(name: str, value: str | None, default: int) -> int:
+    try:
+        return default if value is None else parse_memory(value)
+    except ValueError:
+        raise InvalidRequest(f"the storage option '{name}' must be a size such as 4 MB, not '{value}'") from None
 
 
 def _check_address(name: str, address: str | None) -> None:

@@ -241,7 +241,7 @@ def compact_bucket(
     unit = pending_unit(context, state, full)
     if unit is None:
         return Compaction()
-    if full or (deletion is not None and not deletion.settles(context.schema, unit)):
+    if deletion is not None and (full or not deletion.settles(context.schema, unit)):
         deletion = None
     return compact_unit(context, store, state, unit, deletion)
 
@@ -480,8 +480,7 @@ class _CompactTask:
         live = {e.file.file_name for e in self._state.files}
         for name, rows in deletion.hits.items():
             if name in live:
-                marked, old = DeletionVector.of(positions_of(rows)), self._vectors.get(name)
-                self._vectors[name] = marked if old is None else old.merged(marked)
+                _add_rows(self._vectors, name, positions_of(rows))
         self._before += [e for e in self._unit.files if e.file.file_name in deletion.files]
         rest = tuple(e for e in self._unit.files if e.file.file_name not in deletion.files)
         self._unit = replace(self._unit, files=rest)
@@ -495,9 +494,7 @@ class _CompactTask:
         if len(vectors) == len(self._vectors) and not self._marked and self._deletion is None:
             return ()
         for name, positions in self._marked.items():
-            marked = DeletionVector.of(np.concatenate(positions))
-            old = vectors.get(name)
-            vectors[name] = marked if old is None else old.merged(marked)
+            _add_rows(vectors, name, np.concatenate(positions))
         context, state = self._context, self._state
         if not vectors and state.vectors is None:
             return ()
@@ -506,6 +503,11 @@ class _CompactTask:
         )
         old_entries = () if state.vectors is None else (state.vectors,)
         return (IndexChange(state.partition, state.bucket, DELETION_VECTORS, old_entries, (new,)),)
+
+
+def _add_rows(vectors: dict[str, DeletionVector], name: str, positions: Int64s) -> None:
+    marked, old = DeletionVector.of(positions), vectors.get(name)
+    vectors[name] = marked if old is None else old.merged(marked)
 
 
 def _columns(parts: Sequence[pa.Table]) -> list[pa.Array]:

@@ -27,7 +27,7 @@ from pyspark.sql import types as T
 
 from bitlake.errors import CorruptError, InvalidRequest, UnsupportedFeature, reading_table
 from bitlake.expressions.sql_text import quoted
-from bitlake.expressions.tree import In, conjuncts, sources_of
+from bitlake.expressions.tree import In, Predicate, conjuncts, sources_of
 from bitlake.fileindex.cost import PAGE_ROWS
 from bitlake.fileindex.selection import Selection
 from bitlake.formats.file_format import format_of
@@ -182,10 +182,11 @@ def looked_at(scan: TableScan) -> TableScan:
     What has many rows that match stays as it is, and so does a limited scan.
     """
     plan = scan.plan()
-    small = plan.chosen_rows <= DRIVER_ROWS
-    listed = _listed(scan)
+    if scan.predicate is None or scan.row_limit is not None:
+        return scan
+    small, listed = plan.chosen_rows <= DRIVER_ROWS, _listed(scan.predicate)
     unseen = [f for f in plan.files if f.by_pages or ((small or listed) and f.whole and not f.selection.exact)]
-    if scan.predicate is None or scan.row_limit is not None or not unseen or choose(plan).driver:
+    if not unseen or choose(plan).driver:
         return scan
     share = len(sources_of(scan.predicate)) / len(plan.schema.fields)
     if sum(f.chosen_rows for f in unseen) > JUDGED_ROWS or sum(map(chosen_bytes, unseen)) * share > DRIVER_BYTES:
@@ -209,10 +210,9 @@ def looked_at(scan: TableScan) -> TableScan:
     return replace(scan, _planned=[seen])
 
 
-def _listed(scan: TableScan) -> int:
-    """The number of values of the longest long list that a scan's condition requires; 0 without one."""
-    terms = conjuncts(scan.predicate) if scan.predicate is not None and scan.row_limit is None else ()
-    most = max((len(t.values) for t in terms if isinstance(t, In) and not t.negated), default=0)
+def _listed(predicate: Predicate) -> int:
+    """The number of values of the longest long list that a condition requires; 0 without one."""
+    most = max((len(t.values) for t in conjuncts(predicate) if isinstance(t, In) and not t.negated), default=0)
     return most if most > LONG_LIST else 0
 
 
