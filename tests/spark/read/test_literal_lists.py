@@ -21,8 +21,7 @@ CONDITIONS = {
 }
 
 
-@pytest.fixture
-def lake(tmp_path: Any, spark: Any) -> bitlake.Lake:
+def lake_of(tmp_path: Any, spark: Any, path: str) -> bitlake.Lake:
     lake = bitlake.connect(str(tmp_path), spark=spark)
     rows = pa.table(
         {
@@ -32,21 +31,36 @@ def lake(tmp_path: Any, spark: Any) -> bitlake.Lake:
             "code": [f"0{i}" for i in range(901)],
         }
     )
-    lake.create_table("t", rows)
+    lake.create_table("t", rows, options={"read.spark-path": path})
     return lake
+
+
+def joined(frame: Any) -> bool:
+    return "Join" in frame._jdf.queryExecution().optimizedPlan().toString()
 
 
 @pytest.mark.exhaustive
 @pytest.mark.parametrize("condition", CONDITIONS, ids=range(len(CONDITIONS)))
-def test_the_same_rows_as_plain_spark(lake: bitlake.Lake, condition: str) -> None:
+def test_the_same_rows_as_plain_spark(tmp_path: Any, spark: Any, condition: str) -> None:
+    lake = lake_of(tmp_path, spark, "spark")
     frame = lake.sql(f"SELECT id FROM t WHERE {condition}")
+    assert sorted(frame.collect()) == by_plain_spark(lake, condition)
+    # Only a list that WHERE requires is a table, compared by a join.
+    assert joined(frame) is (CONDITIONS[condition] or "SELECT" in condition)
+
+
+def test_spark_joins_nothing_with_a_list_whose_rows_the_driver_read(tmp_path: Any, spark: Any) -> None:
+    lake = lake_of(tmp_path, spark, "auto")
+    condition = f"id IN ({NUMBERS}) AND id < 500"
+    frame = lake.sql(f"SELECT id FROM t WHERE {condition}")
+    assert sorted(frame.collect()) == by_plain_spark(lake, condition)
+    assert not joined(frame)
+
+
+def by_plain_spark(lake: bitlake.Lake, condition: str) -> list[Any]:
     lake.spark.createDataFrame(lake.table("t").to_arrow()).createOrReplaceTempView("plain_rows")
     written = condition.replace("t.k", "plain_rows.k").replace("FROM t", "FROM plain_rows")
-    expected = lake.spark.sql(f"SELECT id FROM plain_rows WHERE {written}")
-    assert sorted(frame.collect()) == sorted(expected.collect())
-    # Only a list that WHERE requires is a table, compared by a join.
-    joined = "Join" in frame._jdf.queryExecution().optimizedPlan().toString()
-    assert joined is (CONDITIONS[condition] or "SELECT" in condition)
+    return sorted(lake.spark.sql(f"SELECT id FROM plain_rows WHERE {written}").collect())
 
 
 STATEMENTS = [
