@@ -17,10 +17,11 @@ from pyspark.logger import PySparkLogger
 from bitlake.errors import REPORTED, BitlakeError, CorruptError, InvalidRequest, NotFound, StorageUnavailable
 from bitlake.metadata.schema import MissingColumn, MissingTable
 
-# Error classes that mean the data or the query is wrong, not the machine.
+# Errors that mean the data or the query is wrong, not the machine.  SQLSTATE says so of most: its class 22 is "data
+# exception", 21 "cardinality violation".
 _VALUES = re.compile(
-    r"\[(USER_RAISED_EXCEPTION|CAST_OVERFLOW\w*|CAST_INVALID_INPUT|NUMERIC_VALUE_OUT_OF_RANGE[\w.]*|ARITHMETIC_OVERFLOW"
-    r"|DIVIDE_BY_ZERO|EXCEED_LIMIT_LENGTH|NOT_NULL_ASSERT_VIOLATION|INVALID_ARRAY_INDEX\w*|DATETIME_OVERFLOW)\]\s*(.*)"
+    r"\[(USER_RAISED_EXCEPTION|EXCEED_LIMIT_LENGTH|NOT_NULL_ASSERT_VIOLATION|DUPLICATED_MAP_KEY|INVALID_FORMAT[\w.]*"
+    r"|[A-Z][A-Z\d_.]*(?=\](?:(?!SQLSTATE).)*SQLSTATE: 2[12]))\]\s*(.*)"
 )
 _RAISED = re.compile(rf"\bbitlake\.errors\.({'|'.join(REPORTED)}): (.*)")
 _SPARK_FILES = re.compile(r"FAILED_READ_FILE|FILE_NOT_EXIST|Could not read footer")

@@ -36,3 +36,22 @@ def test_the_error_of_a_worker_is_in_the_message(spark: SparkSession) -> None:
     with pytest.raises(StorageUnavailable, match="Spark failed: .*No module named 'shapes'") as e:
         run(spark, no_module)
     assert "worker.py" not in str(e.value) and "Traceback" not in str(e.value)
+
+
+FAILING = {
+    "1 % id": "Remainder by zero",
+    "element_at(array(1), int(id))": "The index 0 is invalid",
+    "make_date(2020, 13, int(id))": "MonthOfYear",
+    "to_date(concat('x', id), 'yyyy')": "'x0' could not be parsed",
+    "to_number(concat('a', id), '999')": "The format is invalid",
+    "map('[a]', id, '[a]', id)": "Duplicate map key",
+    "CAST(concat('[x]', id) AS INT)": "cannot be cast",
+}
+
+
+@pytest.mark.parametrize("expression", FAILING)
+def test_a_value_that_cannot_be_computed_is_an_invalid_request(spark: SparkSession, expression: str) -> None:
+    says = f"^writing to table 't': .*{FAILING[expression]}"
+    with pytest.raises(InvalidRequest, match=says) as e, spark_errors("writing to table 't'"):
+        spark.range(1).selectExpr(expression).collect()
+    assert "SQLSTATE" not in str(e.value)
