@@ -19,10 +19,11 @@ import pyarrow as pa
 from pyroaring import BitMap
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
+from sqlglot import exp
 
 from bitlake.engine.session import counts
 from bitlake.engine.target import exact_scan, set_values
-from bitlake.errors import InvalidRequest, StorageUnavailable
+from bitlake.errors import EvaluationFailed, InvalidRequest, StorageUnavailable
 from bitlake.expressions.parser import from_sqlglot
 from bitlake.expressions.sql_text import quoted
 from bitlake.mergetree import dml
@@ -44,6 +45,10 @@ from bitlake.write import append_dml
 
 MOST_HITS = 1 << 20
 """The most rows whose keys the driver reads and whose deletions it writes."""
+MOST_COMPUTED = 1 << 23
+"""The most rows for which the driver computes a condition's values: 1.5M rows of ``a % 100 = 3`` take 0.1 s."""
+_OPERATORS = (exp.And, exp.Or, exp.Xor, exp.Cast)
+"""What sqlglot calls functions, and Spark finds by its grammar and not by name."""
 Result = TypeVar("Result")
 
 
@@ -84,6 +89,9 @@ def condition_hits(target: Target, condition: SqlText | None) -> dict[str, BitMa
     if scan is not None:
         scan = dml.position_scan(scan)
         return append_dml.find_hits(scan, runner_for(target, scan))
+    hits = computed_hits(target, condition)
+    if hits is not None:
+        return hits
     before = f"SELECT {target.path} AS file, {target.index} AS position, 0 AS action FROM"
     after = f"WHERE {condition}"
     doing = f"finding rows of table '{target.table.name}'"
@@ -114,6 +122,8 @@ def keyed_hits(target: Target, condition: SqlText | None) -> dict[str, BitMap] |
         if not dml.reads_files_as_they_are(scan):
             return None
         hits = append_dml.find_hits(scan, runner_for(target, scan))
+    elif (computed := computed_hits(target, condition)) is not None:
+        hits = computed
     else:
         before = f"SELECT {target.path} AS file, {target.index} AS position, 0 AS action FROM"
         query = partial(target.query, before, f"WHERE {condition}", positions=True, deleted_too=True)
@@ -125,6 +135,30 @@ def keyed_hits(target: Target, condition: SqlText | None) -> dict[str, BitMap] |
     return hits if sum(map(len, hits.values())) <= MOST_HITS else None
 
 
+def computed_hits(target: Target, condition: SqlText | None) -> dict[str, BitMap] | None:
+    """As :func:`condition_hits`, of a condition that computes with operators and casts: found in this process.
+
+    None where Spark finds them: functions, which a session may register under any name; more rows than
+    :data:`MOST_COMPUTED`; rows that are merged to be read; ``spark.sql.ansi.enabled`` = false; and a value that cannot
+    be computed, of which Spark is to say what it thinks.
+    """
+    tree = None if condition is None else condition.tree
+    if tree is None or not all(isinstance(node, _OPERATORS) for node in tree.find_all(exp.Func)):
+        return None
+    if not target.context.is_on("spark.sql.ansi.enabled", default=True):
+        return None
+    scan = whole_condition(target, condition, computes=True)
+    if scan is None or not dml.reads_files_as_they_are(scan := dml.position_scan(scan)):
+        return None
+    rows = sum(f.chosen_rows for f in scan.exact_plan().files)
+    if rows > MOST_COMPUTED or append_dml.estimated_search_bytes(scan) > DRIVER_BYTES:
+        return None
+    try:
+        return append_dml.find_hits(scan, LocalRunner())
+    except EvaluationFailed:
+        return None
+
+
 def runner_for(target: Target, scan: TableScan) -> Runner:
     """The runner that searches the files: this process for little work, else the executors."""
     return (
@@ -132,14 +166,17 @@ def runner_for(target: Target, scan: TableScan) -> Runner:
     )
 
 
-def whole_condition(target: Target, condition: SqlText | None) -> TableScan | None:
-    """A scan that finds just the rows for which the condition is TRUE; None if only Spark can tell."""
+def whole_condition(target: Target, condition: SqlText | None, *, computes: bool = False) -> TableScan | None:
+    """A scan that finds just the rows for which the condition is TRUE; None if only Spark can tell.
+
+    ``computes``: also of a condition that computes values.
+    """
     bare = target.scan(None)
     if condition is None:
         return bare
     if condition.tree is None:
         return None
-    predicate = from_sqlglot(condition.tree, target.context.timezone, target.column_of)
+    predicate = from_sqlglot(condition.tree, target.context.timezone, target.column_of, computes=computes)
     return None if predicate is None else exact_scan(target.context, bare, predicate)
 
 

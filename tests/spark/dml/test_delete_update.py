@@ -130,7 +130,7 @@ def test_rows_of_a_small_table_are_gathered_without_python_workers(
         return plain(*args, **named)
 
     monkeypatch.setattr(frame, "mapInArrow", counted)
-    assert lake.sql("DELETE FROM t WHERE id % 10 = 7").collect()[0][0] == 100
+    assert lake.sql("DELETE FROM t WHERE pmod(id, 10) = 7").collect()[0][0] == 100
     if not key:
         monkeypatch.setattr(merge_few, "MOST_ROWS", -1)
         source = "(SELECT id, 'new' AS b FROM range(20)) AS s"
@@ -139,7 +139,7 @@ def test_rows_of_a_small_table_are_gathered_without_python_workers(
         assert lake.sql("SELECT count(*), max(id) FROM t WHERE b = 'new'").collect() == [(18, 19)]
     assert workers == []
     monkeypatch.setattr(target, "DRIVER_ROWS", 999)  # one less than the table's files have
-    assert lake.sql("DELETE FROM t WHERE id % 10 IN (6, 7)").collect()[0][0] == 100
+    assert lake.sql("DELETE FROM t WHERE pmod(id, 10) IN (6, 7)").collect()[0][0] == 100
     assert workers == [1]
     assert [r[0] for r in lake.sql("SELECT id FROM t ORDER BY 1").collect()] == [
         i for i in range(1000) if i % 10 not in (6, 7)
