@@ -37,6 +37,7 @@ from bitlake.scan.scan import TableScan
 from bitlake.snapshot.state import TableState
 from bitlake.spark.context import EngineContext
 from bitlake.spark.errors import spark_errors
+from bitlake.spark.read.list_tables import joined_lists, list_frame, with_list_tables
 from bitlake.spark.read.scan import SparkReader
 from bitlake.spark.write.append import tagged
 from bitlake.sql.scope import Mentions
@@ -124,10 +125,13 @@ class Target(StatementTarget):
             if hits is not None:
                 wanted = scan_of_hits(wanted, hits, refiltered)
             frames.append(reader.frame(wanted, exact=False, file_names=True) if read is None else read(wanted))
+        lists = list(joined_lists(self.context, prepared))
+        views = [*frames, *(list_frame(self.context, values) for values in lists)]
         try:
-            with self.context.views(frames) as names_, spark_errors(f"table '{self.table.name}'"):
-                query = replace_tables(prepared.analysis.text, uses, names_, self.context.database, self.context.names)
-                return self.context.spark.sql(with_lists(query))
+            with self.context.views(views) as names_, spark_errors(f"table '{self.table.name}'"):
+                tables, count = prepared.analysis.text, len(frames)
+                query = replace_tables(tables, uses, names_[:count], self.context.database, self.context.names)
+                return self.context.spark.sql(with_lists(with_list_tables(query, lists, names_[count:])))
         except MissingColumn as e:
             raise e.among(columns_of(prepared.scans)) from e.__cause__
 

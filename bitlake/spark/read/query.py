@@ -28,7 +28,7 @@ from bitlake.engine.metadata_only import Answer, PreparedQuery, answer, columns_
 from bitlake.engine.session import nothing, result
 from bitlake.errors import InvalidRequest, NotFound, UnsupportedFeature
 from bitlake.expressions.binder import bind
-from bitlake.expressions.literal_lists import LiteralList, has_markers, list_of
+from bitlake.expressions.literal_lists import LiteralList
 from bitlake.expressions.sql_text import quoted
 from bitlake.expressions.tree import In, conjuncts
 from bitlake.metadata.schema import MissingColumn, MissingTable
@@ -37,6 +37,7 @@ from bitlake.scan.reader import DRIVER_FILES
 from bitlake.scan.scan import TableScan
 from bitlake.spark.context import EngineContext
 from bitlake.spark.errors import spark_errors
+from bitlake.spark.read.list_tables import joined_lists, list_frame, with_list_tables
 from bitlake.spark.read.local_relation import held_frame, is_simple, local_frame, without_rows
 from bitlake.spark.read.scan import SparkReader, choose, frame_schema, looked_at
 from bitlake.spark.read.temporary_views import follow
@@ -51,8 +52,6 @@ from bitlake.sql.table_references import replace_tables
 from bitlake.sql.text import Edit, SqlText
 from bitlake.tools.explain.explanation import QueryExplanation, explain_scan
 from bitlake.tools.explain.text import explain_text
-from bitlake.types import AtomicType, Root
-from bitlake.types.datatypes import INTEGERS
 
 _RUN_AT_ONCE = re.compile(r"(SET|DECLARE|INSERT|(CREATE|CREATE\s+OR\s+REPLACE|REPLACE)\s+TABLE)\b", re.I)
 """Statements of Spark's that read the tables they name when they are run, and keep no name of them."""
@@ -150,7 +149,7 @@ def _run(
     """
     uses, compared = prepared.analysis.tables, context.names
     text, database = prepared.analysis.text, context.database
-    listed = _joined_lists(context, prepared) if has_markers(text) else {}
+    listed = joined_lists(context, prepared)
     settled = {
         values: column
         for values, column in listed.items()
@@ -162,50 +161,15 @@ def _run(
         edited = str(replace_tables(text, uses, names[: len(frames)], database, compared, edits))
         for values, column in settled.items():
             edited = edited.replace(f"'{values}'", ".".join(quoted(part.name) for part in column.parts))
-        for values, name in zip(lists, names[len(frames) :], strict=True):
-            edited = edited.replace(f"'{values}'", f"SELECT v FROM {quoted(name)}")
-        return edited
+        return with_list_tables(edited, lists, names[len(frames) :])
 
     try:
         with spark_errors("running the query"):
-            return context.over([*frames, *(_list_frame(context, values) for values in lists)], over)
+            return context.over([*frames, *(list_frame(context, values) for values in lists)], over)
     except MissingTable as e:
         raise context.catalog.missing_table(e.name, context.database) from e.__cause__
     except MissingColumn as e:
         raise e.among(columns_of(prepared.scans)) from e.__cause__
-
-
-def _joined_lists(context: EngineContext, prepared: PreparedQuery) -> dict[LiteralList, exp.Column]:
-    """The long lists that Spark can be given as tables, and their columns: it takes seconds to plan 100,000 literals.
-
-    Those of ``column [NOT] IN (…)`` that WHERE requires, where the column surely has the type of the literals, so that
-    Spark compares them with a subquery's rows as with the list.
-    """
-    tree = prepared.analysis.text.tree
-    if not isinstance(tree, exp.Select) or tree.find(exp.Subquery, exp.CTE, exp.Lateral, exp.Values, exp.Pivot):
-        return {}
-    if any(alias.columns for alias in tree.find_all(exp.TableAlias)):
-        return {}  # columns have other names than in their tables
-    where = tree.args.get("where")
-    if where is None or len(list(tree.find_all(exp.Table))) != len(prepared.scans):
-        return {}
-    types: dict[str, set[bool | None]] = {}
-    for field in (f for s in prepared.scans for f in s.state.schema.fields):
-        root = field.type.root if isinstance(field.type, AtomicType) else None
-        kind = True if root in INTEGERS else False if root is Root.VARCHAR else None
-        types.setdefault(context.names.key(field.name), set()).add(kind)
-    lists: dict[LiteralList, exp.Column] = {}
-    required = where.this.unnest()
-    for term in required.flatten() if isinstance(required, exp.And) else [required]:
-        node = term.this.unnest() if isinstance(term, exp.Not) else term
-        values = list_of(node) if isinstance(node, exp.In) and isinstance(node.this, exp.Column) else None
-        if values is None or not values.is_plain:
-            continue
-        *owners, name = [context.names.key(part.name) for part in node.this.parts]
-        if types.get(name) == {isinstance(values.values[0], int)} and not types.keys() & set(owners):
-            lists[values] = node.this
-    # The same list may stand somewhere else, too.
-    return {values: column for values, column in lists.items() if prepared.analysis.text.count(values) == 1}
 
 
 def _is_applied(
@@ -227,11 +191,6 @@ def _is_applied(
         return False
     leaf = bind(In(field.name, values.values, False, values.derived), [field], scan.timezone)
     return leaf in conjuncts(scan.predicate)
-
-
-def _list_frame(context: EngineContext, values: LiteralList) -> DataFrame:
-    kind = T.LongType() if isinstance(values.values[0], int) else T.StringType()
-    return local_frame(context.spark, pa.table({"v": values.array}), T.StructType([T.StructField("v", kind)]))
 
 
 def create_view(context: EngineContext, statement: st.CreateView) -> pa.Table:
