@@ -1,4 +1,4 @@
-"""What `make test` leaves to `make long`, which continuous integration runs: more cases of the same test."""
+"""What `make test` leaves to `make long` and `make exhaustive`, which continuous integration runs: more cases."""
 
 from __future__ import annotations
 
@@ -13,6 +13,11 @@ import pytest
 def long(*values: Any, id: str | None = None) -> Any:
     """A case of a parametrised test that only `make long` runs."""
     return pytest.param(*values, marks=pytest.mark.long, id=id)
+
+
+def exhaustive(*values: Any, id: str | None = None) -> Any:
+    """A case of a parametrised test that only `make exhaustive` runs."""
+    return pytest.param(*values, marks=pytest.mark.exhaustive, id=id)
 
 
 def few(values: Iterable[Any], *kept: Any) -> list[Any]:

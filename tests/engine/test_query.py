@@ -252,6 +252,7 @@ _RANGES = [f"id BETWEEN {5 * i} AND {5 * i + i % 3}" for i in range(2000)]
 _IN_RANGES = [i for i in range(100) if i % 5 <= i // 5 % 3]
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize(
     ("condition", "ids"),
     [

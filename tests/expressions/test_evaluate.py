@@ -274,6 +274,7 @@ LONG = {
 }
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("negated", [False, True])
 @pytest.mark.parametrize("name", LONG)
 def test_lists_longer_than_the_rows(name: str, negated: bool) -> None:

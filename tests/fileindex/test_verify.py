@@ -74,6 +74,7 @@ def test_one_other_value_is_a_fault(
         values[row] = changed[row].as_py()
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize(("index", "kind"), [("bitmap", "BIGINT"), ("range-bitmap", "BIGINT"), ("bsi", "BIGINT")])
 def test_each_byte_of_a_small_payload(index: str, kind: str) -> None:
     """Flipped, it is an error or a fault; unless readers do not look at it, as at the lengths of bitmaps of one row."""

@@ -204,6 +204,7 @@ def test_evolved_columns(tmp_path: Path) -> None:
     assert same_rows(table).metadata["last-column-id"] == 3
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("seed", few(range(3), 1, 2))
 def test_random_commits(tmp_path: Path, seed: int) -> None:
     """Fifteen commits of all kinds: after each, Iceberg readers see the rows of the table."""

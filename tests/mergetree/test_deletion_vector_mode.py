@@ -421,6 +421,7 @@ def test_append_tables(tmp_path: Path, options: dict[str, str]) -> None:
     assert rows_of(table) == {k: v for k, v in model.items() if k <= 40}
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("on", [True, False])
 def test_a_compaction_that_began_before_the_switch(tmp_path: Path, on: bool) -> None:
     """Buckets that the switch had not changed kept their compactions of the old mode, and keys had two rows."""

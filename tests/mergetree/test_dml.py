@@ -316,6 +316,7 @@ VECTORS: dict[str, dict[str, str]] = {
 }
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("name", VECTORS)
 def test_random_deletes_by_vectors(name: str, tmp_path: Path) -> None:
     table = made(tmp_path, **{"deletion-vectors.enabled": "true", **VECTORS[name]})

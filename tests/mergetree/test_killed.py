@@ -53,6 +53,7 @@ for number in range(200):
 '''
 
 
+@pytest.mark.exhaustive
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
 def test_killed_at_each_store_call(tmp_path: Path) -> None:
     template, target = tmp_path / "template", tmp_path / "killed"

@@ -349,6 +349,7 @@ def test_changes_of_a_writer_beside_a_delete_come(tmp_path: Path, producer: str)
     assert number > 20
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("producer", ["lookup", "full-compaction"])
 def test_changes_of_a_snapshot_that_a_rescale_meets_after_a_rollback_come(tmp_path: Path, producer: str) -> None:
     """The rescale had compacted other buckets than those that waited for it there, and no changelog had their rows."""

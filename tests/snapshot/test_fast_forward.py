@@ -195,6 +195,7 @@ def test_schemas_are_the_branchs(tmp_path: Path, change: Callable[[Table], None]
         check_complete(done.table, 1, 2)
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize(("main", "branch"), [(2, 1), (1, 3)] if FULL else [(2, 1)])
 @pytest.mark.parametrize("calls", CALLS)
 def test_a_commit_beside_it_is_before_or_after(tmp_path: Path, main: int, branch: int, calls: tuple[int, int]) -> None:
@@ -241,6 +242,7 @@ def test_a_commit_beside_it_is_before_or_after(tmp_path: Path, main: int, branch
         assert True in kept and kept == sorted(kept, reverse=outer is append), kept
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("step", [1] if FULL else [2, long(1)])
 def test_another_branch_waits_until_it_is_complete(tmp_path: Path, step: int) -> None:
     template = tmp_path / "template"
@@ -260,6 +262,7 @@ def test_another_branch_waits_until_it_is_complete(tmp_path: Path, step: int) ->
     assert refused > 3
 
 
+@pytest.mark.exhaustive
 def test_it_is_refused_while_a_rollback_runs(tmp_path: Path) -> None:
     """A rollback that published its fence before the journal removed the switch afterwards: both had returned."""
     template = tmp_path / "template"

@@ -257,6 +257,7 @@ def test_a_stray_is_no_part_of_the_table(tmp_path: Path) -> None:
     assert not [n for n in os.listdir(Path(table.path, "snapshot")) if n.startswith((REMOVED, ".stray-"))]
 
 
+@pytest.mark.exhaustive
 def test_a_second_deletion_of_a_stray(tmp_path: Path) -> None:
     """Who looked at the stray before it was deleted must not delete the commit that took its id."""
     waited = 0
@@ -329,6 +330,7 @@ def test_a_snapshot_that_a_branch_kept_is_no_stray(tmp_path: Path) -> None:
     check_later(tmp_path, "a branch")
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("step", [3, long(1)])
 def test_a_writer_beside_a_fast_forward_to_a_branch_that_begins_later(tmp_path: Path, step: int) -> None:
     """Ids between main's last snapshot and the branch's first one were free: a commit there was never seen."""

@@ -23,6 +23,7 @@ from tests.expression_predicates import INDEXES, SCHEMA, predicate, rows
 ZONE = "Europe/Berlin"
 
 
+@pytest.mark.exhaustive
 def test_spark_finds_the_same_rows(spark: Any, tmp_path: Any) -> None:
     """One SELECT evaluates all predicates as columns; scans and queries with indexes find the rows that are TRUE."""
     before = spark.conf.get("spark.sql.session.timeZone")

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 from answers import rows_of
-from long import long
+from long import exhaustive, long
 
 import bitlake
 from bitlake.errors import BitlakeError, InvalidRequest, UnsupportedFeature
@@ -219,7 +219,7 @@ def test_values_are_cast_as_paimon_casts_them(lake: bitlake.Lake, spark: Any, an
 NESTED = "i INT, s STRUCT<a: INT, b: INT>, r ARRAY<STRUCT<a: INT, b: INT>>, m MAP<STRING, STRUCT<p: INT, q: INT>>"
 
 
-@pytest.mark.parametrize("key", ["", "TBLPROPERTIES ('primary-key' = 'i', 'bucket' = '1')"])
+@pytest.mark.parametrize("key", ["", exhaustive("TBLPROPERTIES ('primary-key' = 'i', 'bucket' = '1')")])
 def test_members_of_structs_are_assigned_by_name(lake: bitlake.Lake, key: str) -> None:
     """UPDATE and MERGE assigned members by position: a and b were exchanged, in arrays and maps too."""
     lake.sql(f"CREATE TABLE t ({NESTED}) {key}")

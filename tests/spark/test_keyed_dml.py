@@ -7,7 +7,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from long import long
+from long import exhaustive, long
 
 import bitlake
 from bitlake.errors import BitlakeError, InvalidRequest
@@ -134,7 +134,7 @@ def test_an_update_that_comes_second_computes_again(lake: bitlake.Lake, monkeypa
     check(lake, [(1, 51, "x", "p"), (2, 3, "x", "p")])
 
 
-@pytest.mark.parametrize("engine", ["first-row", "aggregation", long("partial-update")])
+@pytest.mark.parametrize("engine", ["first-row", exhaustive("aggregation"), long("partial-update")])
 def test_files_are_written_again_where_neither_deletes_nor_vectors_go(lake: bitlake.Lake, engine: str) -> None:
     create(lake, {"bucket": "2", "merge-engine": engine}, "PARTITIONED BY (p)")
     for start in (0, 20):

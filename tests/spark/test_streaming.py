@@ -14,7 +14,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from long import long
+from long import exhaustive, long
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import types as T
 
@@ -617,7 +617,7 @@ def test_merge_by_calls(spark: Any, lake: bitlake.Lake) -> None:
     assert [tuple(r) for r in lake.read("m", "id = 9", columns=["v"]).collect()] == [("w",)]
 
 
-@pytest.mark.parametrize("key", [[], ["id"]])
+@pytest.mark.parametrize("key", [exhaustive([]), ["id"]])
 def test_batches_are_merged(lake: bitlake.Lake, tmp_path: Path, key: list[str]) -> None:
     """Spark clones the session for a stream: views of its batches are in no other."""
     source = lake.create_table("src", SCHEMA)
@@ -678,7 +678,7 @@ def test_wrong_arguments_of_frames_and_streams_are_named(spark: Any, lake: bitla
     assert (tmp_path / "c" / "metadata").exists()
 
 
-@pytest.mark.parametrize("trigger", [{"availableNow": True}, {"once": True}])
+@pytest.mark.parametrize("trigger", [{"availableNow": True}, exhaustive({"once": True})])
 def test_expiry_after_a_first_run_keeps_what_the_next_one_reads(
     spark: Any, tmp_path: Path, trigger: dict[str, bool]
 ) -> None:

@@ -117,6 +117,7 @@ def plain(spark: Any, condition: str) -> list[int]:
     return [row[0] for row in found]
 
 
+@pytest.mark.exhaustive
 def test_scans_find_the_rows_that_spark_finds(spark: Any, lake: bitlake.Lake) -> None:
     table, every = lake.table("t"), conditions()
     columns = ", ".join(f"({condition}) AS c{i}" for i, condition in enumerate(every))

@@ -222,6 +222,7 @@ def test_indexes_of_elements_and_fields_choose_rows(
     assert f"  rows       {len(ids)} of 5 chosen" in plan
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("count", [60, long(150)])
 def test_random_tests_of_members_find_the_rows_of_a_scan(tmp_path: Path, count: int) -> None:
     lake = bitlake.connect(tmp_path)

@@ -166,6 +166,7 @@ def test_a_pickled_catalog_leaves_entries_behind(folder: Path) -> None:
     assert catalog.runtime.caches.budget.size == 5_000_000 and catalog.runtime.caches.sizes() == {}
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("cache_bytes", [long(0), SMALL, 1 << 30])
 def test_threads_share_a_lake(folder: Path, cache_bytes: int) -> None:
     lake = bitlake.connect(folder, cache_bytes=cache_bytes)

@@ -11,7 +11,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from dml_model import NAMES, OPTIONS, append_halves
-from long import few, long
+from long import exhaustive, few, long
 from pyspark.sql import functions as F
 
 import bitlake
@@ -302,7 +302,7 @@ def test_the_builder_refuses_what_is_not_sql(lake: bitlake.Lake) -> None:
             work()
 
 
-@pytest.mark.parametrize("options", ["", "'primary-key' = 'id', 'bucket' = '1', "])
+@pytest.mark.parametrize("options", [exhaustive(""), "'primary-key' = 'id', 'bucket' = '1', "])
 def test_explicit_clauses_bring_the_columns_that_they_name(lake: bitlake.Lake, options: str) -> None:
     lake.sql(
         f"CREATE TABLE evolved (id INT, name STRING, info STRUCT<x: INT, y: INT, z: INT>) "

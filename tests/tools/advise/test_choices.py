@@ -183,6 +183,7 @@ def test_partitions_and_dropped_columns(tmp_path: Path) -> None:
     assert of(advice, "late").action == "none"
 
 
+@pytest.mark.exhaustive
 def test_tables_of_every_type(tmp_path: Path) -> None:
     n = 3000
     day = dt.date(2024, 1, 1)
