@@ -27,7 +27,7 @@ from pyspark.sql import types as T
 
 from bitlake.errors import CorruptError, InvalidRequest, UnsupportedFeature, reading_table
 from bitlake.expressions.sql_text import quoted
-from bitlake.expressions.tree import In, Predicate, conjuncts, sources_of
+from bitlake.expressions.tree import Comparison, In, Op, Predicate, conjuncts, sources_of
 from bitlake.fileindex.cost import PAGE_ROWS
 from bitlake.fileindex.selection import Selection
 from bitlake.formats.file_format import format_of
@@ -71,7 +71,11 @@ LOCAL_ROWS = 20_000
 """Rows that match, beyond which Spark's own job is quicker.  A month of lineitem, 75,000 rows of four columns in a page
 range: 0.72 s through the driver, where each row costs 5 to 7 µs on its way to Spark, and 0.25 s by Spark's reader."""
 LONG_LIST = 2_000
-"""A list of more values than this is a table to Spark (:mod:`bitlake.spark.read.query`), whose join takes long."""
+"""A list of more values than this is a view for Spark (:mod:`bitlake.spark.read.literal_list_views`), whose join takes
+long."""
+POINT_ROWS, POINT_FILES = 500_000, 256
+"""The most rows and files whose condition is evaluated here because it requires a value of a column: 15 ms and a few
+hundredths of a second, where a job takes half a second, also if many rows have the value."""
 JUDGED_ROWS = 2_000_000
 """The most rows for which the driver evaluates a condition, to count the rows that match: some 60 ms at most."""
 
@@ -175,7 +179,7 @@ def choose(
 
 
 def looked_at(scan: TableScan) -> TableScan:
-    """The scan, of known rows where few may match: in pages far apart, in small files, or by a long list of values.
+    """The scan, of known rows where few may match: in pages far apart, in small files, by a value or a long list.
 
     How few rows of whole files and of these pages match is not known before their values are seen, and Spark's reader
     asks bounds only for lists of up to ten values.  So the condition's columns are read here, if that is soon done.
@@ -185,14 +189,18 @@ def looked_at(scan: TableScan) -> TableScan:
     if scan.predicate is None or scan.row_limit is not None:
         return scan
     small, listed = plan.chosen_rows <= DRIVER_ROWS, _listed(scan.predicate)
-    unseen = [f for f in plan.files if f.by_pages or ((small or listed) and f.whole and not f.selection.exact)]
+    point = _is_point(scan.predicate)
+    whole = small or listed or point
+    unseen = [f for f in plan.files if f.by_pages or (whole and f.merge is None and not f.selection.exact)]
     if not unseen or choose(plan).driver:
         return scan
     share = len(sources_of(scan.predicate)) / len(plan.schema.fields)
-    if sum(f.chosen_rows for f in unseen) > JUDGED_ROWS or sum(map(chosen_bytes, unseen)) * share > DRIVER_BYTES:
+    count = sum(f.chosen_rows for f in unseen)
+    if count > JUDGED_ROWS or sum(map(chosen_bytes, unseen)) * share > DRIVER_BYTES:
         return scan
     apart = any(f.by_pages and _far_apart(f) for f in unseen)
-    if not apart and not small and not listed:
+    point = point and count <= POINT_ROWS and len(unseen) <= POINT_FILES
+    if not apart and not small and not listed and not point:
         return scan
     request = ReadRequest(scan.state.schema, (ROW_INDEX,), scan.predicate, scan.timezone, scan.ignored)
     with reading_table(scan.state.name):
@@ -204,10 +212,16 @@ def looked_at(scan: TableScan) -> TableScan:
     files = [replace(f, selection=rows[f.path], by_pages=False) if f.path in rows else f for f in plan.files]
     left = tuple(f for f in files if not f.selection.is_empty)
     seen = replace(plan, files=left)
-    if listed and not choose(seen).driver:
+    if (listed or point) and not choose(seen).driver:
         return scan
     plan.metrics.files_read, plan.metrics.rows_chosen = len(left), sum(f.chosen_rows for f in left)
     return replace(scan, _planned=[seen])
+
+
+def _is_point(predicate: Predicate) -> bool:
+    """Whether a condition requires that a column has one of a few values."""
+    required = conjuncts(predicate)
+    return any((isinstance(t, Comparison) and t.op is Op.EQ) or (isinstance(t, In) and not t.negated) for t in required)
 
 
 def _listed(predicate: Predicate) -> int:

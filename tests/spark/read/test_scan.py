@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pyarrow as pa
 import pytest
+from spark_jobs import jobs_of
 
 import bitlake
 from bitlake.scan import page_pruning
@@ -80,7 +81,36 @@ def test_whole_files_of_many_rows_are_read_by_spark(lake: bitlake.Lake, monkeypa
     assert spark_scan.looked_at(most) is most
     assert lake.sql("SELECT v, count(*) FROM t WHERE id > 6 GROUP BY v").collect()[0][:] == ("v", ROWS - 7)
     monkeypatch.setattr(spark_scan, "DRIVER_ROWS", ROWS - 1)
+    monkeypatch.setattr(spark_scan, "POINT_ROWS", ROWS - 1)
     assert len(spark_scan.choose(spark_scan.looked_at(scan.where("id = 7")).plan()).native) == 1, "many rows to look at"
+
+
+def test_rows_of_a_value_are_found_among_rows_that_are_left_of_files(
+    lake: bitlake.Lake, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """After MERGEs each file has rows for every range of keys, and a deletion vector: Spark ran a job for one key."""
+    monkeypatch.setattr(spark_scan, "DRIVER_ROWS", 1_000)
+    monkeypatch.setattr(spark_scan, "RANGE_ROWS", 1_000)
+    made = lake.create_table(
+        "t", pa.schema([("id", pa.int64()), ("v", pa.string())]), options={"deletion-vectors.enabled": "true"}
+    )
+    for third in range(3):
+        ids = np.arange(third, ROWS, 3)
+        made.append(pa.table({"id": ids, "v": [f"v{i % 10}" for i in ids]}))
+    assert lake.sql("DELETE FROM t WHERE id % 5 = 1").collect()[0][0] == len(range(1, ROWS, 5))
+    where = "id IN (8, 13, 16) AND v <> 'v8'"
+    scan = made._core.scan().where(where)
+    assert scan.plan().chosen_rows > 1_000 and len(spark_scan.choose(scan.plan()).masked) == 3
+    seen = spark_scan.looked_at(scan).plan()
+    assert seen.chosen_rows == 1 and len(spark_scan.choose(seen).driver) == 1
+    rows, jobs = jobs_of(lake.spark, lambda: lake.sql(f"SELECT * FROM t WHERE {where}").collect())
+    assert (rows, jobs) == ([(13, "v3")], 0)
+    # Many rows have this value.
+    monkeypatch.setattr(spark_scan, "LOCAL_ROWS", 100)
+    many = made._core.scan().where("v = 'v3'")
+    assert spark_scan.looked_at(many) is many
+    counted = lake.sql("SELECT count(*), count(DISTINCT id) FROM t WHERE v = 'v3'").collect()
+    assert counted == [(len(range(3, ROWS, 10)),) * 2]
 
 
 def test_spark_knows_that_a_table_of_which_nothing_is_left_is_empty(lake: bitlake.Lake) -> None:
