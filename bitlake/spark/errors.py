@@ -17,12 +17,17 @@ from pyspark.logger import PySparkLogger
 from bitlake.errors import REPORTED, BitlakeError, CorruptError, InvalidRequest, NotFound, StorageUnavailable
 from bitlake.metadata.schema import MissingColumn, MissingTable
 
-# Errors that mean the data or the query is wrong, not the machine.  SQLSTATE says so of most: its class 22 is "data
-# exception", 21 "cardinality violation".
-_VALUES = re.compile(
-    r"\[(USER_RAISED_EXCEPTION|EXCEED_LIMIT_LENGTH|NOT_NULL_ASSERT_VIOLATION|DUPLICATED_MAP_KEY|INVALID_FORMAT[\w.]*"
-    r"|[A-Z][A-Z\d_.]*(?=\](?:(?!SQLSTATE).)*SQLSTATE: 2[12]))\]\s*(.*)"
+_NAMED = (
+    "USER_RAISED_EXCEPTION",
+    "EXCEED_LIMIT_LENGTH",
+    "NOT_NULL_ASSERT_VIOLATION",
+    "DUPLICATED_MAP_KEY",
+    "INVALID_FORMAT",
 )
+"""Error conditions, or their beginnings, that the data or the query cause, beside those of :data:`_DATA_STATES`."""
+_DATA_STATES = ("21", "22")
+"""The SQLSTATE classes "cardinality violation" and "data exception"."""
+_CONDITION_OR_STATE = re.compile(r"(?:^|: )\[([A-Z][A-Z\d_.]*)\]|SQLSTATE: (\w{5})", re.M)
 _RAISED = re.compile(rf"\bbitlake\.errors\.({'|'.join(REPORTED)}): (.*)")
 _SPARK_FILES = re.compile(r"FAILED_READ_FILE|FILE_NOT_EXIST|Could not read footer")
 _translating: ContextVar[bool] = ContextVar("bitlake_translating", default=False)
@@ -103,15 +108,29 @@ def spark_errors(doing: str) -> Iterator[None]:
         raised = _RAISED.search(text)
         if raised is not None:
             raise REPORTED[raised.group(1)](raised.group(2).strip()) from e
-        value = _VALUES.search(text)
-        if value is not None:
-            message = value.group(2).split("SQLSTATE")[0].strip()
-            raise InvalidRequest(message if value.group(1) == "USER_RAISED_EXCEPTION" else f"{doing}: {message}") from e
         if _SPARK_FILES.search(text):
             raise CorruptError(f"{doing}: {_first(e)}") from e
+        data = _data_error(text)
+        if data is not None:
+            condition, message = data
+            raise InvalidRequest(message if condition == "USER_RAISED_EXCEPTION" else f"{doing}: {message}") from e
         raise StorageUnavailable(f"{doing}: Spark failed: {_first(e)}") from e
     finally:
         _translating.reset(token)
+
+
+def _data_error(text: str) -> tuple[str, str] | None:
+    """The condition and the message of an error that the data or the query causes; None for another one."""
+    condition, start = "", 0
+    for match in _CONDITION_OR_STATE.finditer(text):
+        named = condition.startswith(_NAMED)  # its message is a user's, and may look like other conditions
+        if match[1] is not None and not named:
+            condition, start = match[1], match.end()
+        elif match[2] is not None and condition and (named or match[2].startswith(_DATA_STATES)):
+            return condition, " ".join(text[start : match.start()].split())
+    if condition.startswith(_NAMED):
+        return condition, text[start:].split("\n", 1)[0].strip()
+    return None
 
 
 def _is_lost(error: Exception) -> bool:

@@ -6,9 +6,10 @@ from collections.abc import Iterator
 
 import pyarrow as pa
 import pytest
+from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
-from bitlake.errors import InvalidRequest, StorageUnavailable
+from bitlake.errors import CorruptError, InvalidRequest, StorageUnavailable
 from bitlake.spark.errors import spark_errors
 
 
@@ -46,12 +47,28 @@ FAILING = {
     "to_number(concat('a', id), '999')": "The format is invalid",
     "map('[a]', id, '[a]', id)": "Duplicate map key",
     "CAST(concat('[x]', id) AS INT)": "cannot be cast",
+    "CAST(concat('1\\n', id) AS INT)": "The value '1 0' .* cannot be cast",
+    "from_json(concat('{', id), 'a INT', map('mode', 'FAILFAST'))": "Malformed records",
+    "raise_error(concat('cannot take: [A] ', id))": r"cannot take: \[A\] 0",
 }
 
 
 @pytest.mark.parametrize("expression", FAILING)
 def test_a_value_that_cannot_be_computed_is_an_invalid_request(spark: SparkSession, expression: str) -> None:
-    says = f"^writing to table 't': .*{FAILING[expression]}"
+    says = FAILING[expression] if "raise" in expression else f"writing to table 't': .*{FAILING[expression]}"
     with pytest.raises(InvalidRequest, match=says) as e, spark_errors("writing to table 't'"):
         spark.range(1).selectExpr(expression).collect()
     assert "SQLSTATE" not in str(e.value)
+
+
+def test_an_error_of_a_damaged_file_is_no_invalid_request() -> None:
+    """Also if its cause is a value that cannot be read."""
+    cause = "x: [MALFORMED_VARIANT] Variant binary is malformed. SQLSTATE: 22023"
+    with pytest.raises(CorruptError), spark_errors("reading"):
+        raise PySparkException(f"[FAILED_READ_FILE.NO_HINT] Error reading file a. SQLSTATE: KD001\nCaused by: {cause}")
+
+
+@pytest.mark.parametrize("text", ["cannot reach [A], sorry", "x: [A] " * 100_000, "[A] [B] " * 100_000])
+def test_an_error_that_names_no_condition_of_values_is_of_the_storage(text: str) -> None:
+    with pytest.raises(StorageUnavailable), spark_errors("reading"):
+        raise PySparkException(f"{text} SQLSTATE: XX000")

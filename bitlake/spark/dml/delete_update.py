@@ -19,7 +19,6 @@ import pyarrow as pa
 from pyroaring import BitMap
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
-from sqlglot import exp
 
 from bitlake.engine.session import counts
 from bitlake.engine.target import exact_scan, set_values
@@ -47,10 +46,12 @@ from bitlake.write import append_dml
 
 MOST_HITS = 1 << 20
 """The most rows whose keys the driver reads and whose deletions it writes."""
-MOST_COMPUTED = 1 << 23
-"""The most rows for which the driver computes a condition's values: 1.5M rows of ``a % 100 = 3`` take 0.1 s."""
-_OPERATORS = (exp.And, exp.Or, exp.Xor, exp.Cast)
-"""What sqlglot calls functions, and Spark finds by its grammar and not by name."""
+MOST_COMPUTED_ROWS = 1 << 23
+"""The most rows for which the driver evaluates a computed condition.  ``a % 100 = 3`` over 1.5M rows takes 0.1 s; casts
+of text take longer."""
+_BEFORE_BRACKETS = frozenset({"AND", "OR", "NOT", "IN", "BETWEEN", "LIKE", "ILIKE", "IS", "CAST", "DIV"})
+"""Words of Spark's grammar that may stand before a bracket and call no function."""
+_TYPES_WITH_BRACKETS = frozenset({"DECIMAL", "DEC", "NUMERIC"})
 Result = TypeVar("Result")
 
 
@@ -91,7 +92,7 @@ def condition_hits(target: Target, condition: SqlText | None) -> dict[str, BitMa
     if scan is not None:
         scan = dml.position_scan(scan)
         return append_dml.find_hits(scan, runner_for(target, scan))
-    hits = computed_hits(target, condition)
+    hits = hits_in_process(target, condition)
     if hits is not None:
         return hits
     before = f"SELECT {target.path} AS file, {target.index} AS position, 0 AS action FROM"
@@ -119,14 +120,15 @@ def keyed_hits(target: Target, condition: SqlText | None) -> dict[str, BitMap] |
     """
     if condition is None or is_cross_partition(target.state.schema):
         return None
+    hits: dict[str, BitMap] | None
     scan = whole_condition(target, condition)
     if scan is not None:
         if not dml.reads_files_as_they_are(scan):
             return None
         hits = append_dml.find_hits(scan, runner_for(target, scan))
-    elif (computed := computed_hits(target, condition)) is not None:
-        hits = computed
     else:
+        hits = hits_in_process(target, condition)
+    if hits is None:
         before = f"SELECT {target.path} AS file, {target.index} AS position, 0 AS action FROM"
         query = partial(target.query, before, f"WHERE {condition}", positions=True, deleted_too=True)
         try:
@@ -137,28 +139,40 @@ def keyed_hits(target: Target, condition: SqlText | None) -> dict[str, BitMap] |
     return hits if sum(map(len, hits.values())) <= MOST_HITS else None
 
 
-def computed_hits(target: Target, condition: SqlText | None) -> dict[str, BitMap] | None:
-    """As :func:`condition_hits`, of a condition that computes with operators and casts: found in this process.
+def hits_in_process(target: Target, condition: SqlText | None) -> dict[str, BitMap] | None:
+    """Find the rows of a condition that computes with operators and casts, in this process.
 
-    None where Spark finds them: functions, which a session may register under any name; more rows than
-    :data:`MOST_COMPUTED`; rows that are merged to be read; ``spark.sql.ansi.enabled`` = false; and a value that cannot
-    be computed, of which Spark is to say what it thinks.
+    Returns None if Spark must find them: the condition calls a function, which a session may replace;
+    ``spark.sql.ansi.enabled`` is false; rows are merged when read; more than :data:`MOST_COMPUTED_ROWS` rows are
+    searched; or a value cannot be computed, so that Spark reports the error.
     """
-    tree = None if condition is None else condition.tree
-    if tree is None or not all(isinstance(node, _OPERATORS) for node in tree.find_all(exp.Func)):
+    if condition is None or _calls_functions(condition):
         return None
     if not target.context.is_on("spark.sql.ansi.enabled", default=True):
         return None
     scan = whole_condition(target, condition, computes=True)
     if scan is None or not dml.reads_files_as_they_are(scan := dml.position_scan(scan)):
         return None
-    rows = sum(f.chosen_rows for f in scan.exact_plan().files)
-    if rows > MOST_COMPUTED or append_dml.estimated_search_bytes(scan) > DRIVER_BYTES:
+    plan = scan.exact_plan()
+    rows = sum(f.chosen_rows for f in plan.files if not f.sure(plan.predicate))
+    if rows > MOST_COMPUTED_ROWS or append_dml.estimated_search_bytes(scan) > DRIVER_BYTES:
         return None
     try:
         return append_dml.find_hits(scan, LocalRunner())
     except EvaluationFailed:
         return None
+
+
+def _calls_functions(condition: SqlText) -> bool:
+    """Whether a name stands before a bracket: sqlglot reads ``mod(a, 2)`` and ``int(a)`` as operator and cast."""
+    words = ["", "", *condition.words]
+    return any(
+        after == "("
+        and (word == "" or word.isidentifier())
+        and word not in _BEFORE_BRACKETS
+        and not (word in _TYPES_WITH_BRACKETS and before in ("AS", "::"))
+        for before, word, after in zip(words, words[1:], words[2:], strict=False)
+    )
 
 
 def runner_for(target: Target, scan: TableScan) -> Runner:
@@ -169,9 +183,9 @@ def runner_for(target: Target, scan: TableScan) -> Runner:
 
 
 def whole_condition(target: Target, condition: SqlText | None, *, computes: bool = False) -> TableScan | None:
-    """A scan that finds just the rows for which the condition is TRUE; None if only Spark can tell.
+    """A scan that finds exactly the rows for which the condition is TRUE; None if a scan cannot evaluate it.
 
-    ``computes``: also of a condition that computes values.
+    ``computes``: also accept conditions that compute values.
     """
     bare = target.scan(None)
     if condition is None:
@@ -268,7 +282,8 @@ def write_kinds(target: Target, frame: DataFrame, operation: str) -> int:
 def rows_where(target: Target, before: str, condition: SqlText | None) -> DataFrame:
     """The query ``<before> <the target> WHERE <condition>``.
 
-    A scan gives just the rows of a condition with a long list, if it can: Spark takes 20 s to plan 100,000 literals.
+    If the condition has a long list and a scan can evaluate all of it, the scan filters the rows and the query has no
+    WHERE: Spark takes 20 s to plan 100,000 literals.
     """
     if condition is None:
         return target.query(before, "")

@@ -1,7 +1,7 @@
 """The target of a DELETE, UPDATE or MERGE: its rows with file and position, and the values that SET assigns.
 
 Conditions and values stay SQL text that Spark evaluates, over a view of the target's rows.  Other lake tables in the
-text are read as in any query.
+text are read as in any query, and long lists of literals that WHERE requires are views that Spark joins.
 
 The driver gathers matched rows into a bitmap for each data file.  For each row it receives a number that holds the
 CRC-32 of the file's name and the position, and the action: no task waits for a Python worker.  Of tables with more than
@@ -37,7 +37,7 @@ from bitlake.scan.scan import TableScan
 from bitlake.snapshot.state import TableState
 from bitlake.spark.context import EngineContext
 from bitlake.spark.errors import spark_errors
-from bitlake.spark.read.list_tables import joined_lists, list_frame, with_list_tables
+from bitlake.spark.read.literal_list_views import joinable_lists, list_frame, with_list_views
 from bitlake.spark.read.scan import SparkReader
 from bitlake.spark.write.append import tagged
 from bitlake.sql.scope import Mentions
@@ -125,13 +125,14 @@ class Target(StatementTarget):
             if hits is not None:
                 wanted = scan_of_hits(wanted, hits, refiltered)
             frames.append(reader.frame(wanted, exact=False, file_names=True) if read is None else read(wanted))
-        lists = list(joined_lists(self.context, prepared))
-        views = [*frames, *(list_frame(self.context, values) for values in lists)]
+        context, text, count = self.context, prepared.analysis.text, len(frames)
+        lists = list(joinable_lists(context, prepared))
         try:
-            with self.context.views(views) as names_, spark_errors(f"table '{self.table.name}'"):
-                tables, count = prepared.analysis.text, len(frames)
-                query = replace_tables(tables, uses, names_[:count], self.context.database, self.context.names)
-                return self.context.spark.sql(with_lists(with_list_tables(query, lists, names_[count:])))
+            with spark_errors(f"table '{self.table.name}'"):
+                frames += [list_frame(context, values) for values in lists]
+                with context.views(frames) as views:
+                    query = replace_tables(text, uses, views[:count], context.database, context.names)
+                    return context.spark.sql(with_lists(with_list_views(query, lists, views[count:])))
         except MissingColumn as e:
             raise e.among(columns_of(prepared.scans)) from e.__cause__
 

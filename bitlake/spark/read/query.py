@@ -37,7 +37,7 @@ from bitlake.scan.reader import DRIVER_FILES
 from bitlake.scan.scan import TableScan
 from bitlake.spark.context import EngineContext
 from bitlake.spark.errors import spark_errors
-from bitlake.spark.read.list_tables import joined_lists, list_frame, with_list_tables
+from bitlake.spark.read.literal_list_views import joinable_lists, list_frame, with_list_views
 from bitlake.spark.read.local_relation import held_frame, is_simple, local_frame, without_rows
 from bitlake.spark.read.scan import SparkReader, choose, frame_schema, looked_at
 from bitlake.spark.read.temporary_views import follow
@@ -149,7 +149,7 @@ def _run(
     """
     uses, compared = prepared.analysis.tables, context.names
     text, database = prepared.analysis.text, context.database
-    listed = joined_lists(context, prepared)
+    listed = joinable_lists(context, prepared)
     settled = {
         values: column
         for values, column in listed.items()
@@ -161,7 +161,7 @@ def _run(
         edited = str(replace_tables(text, uses, names[: len(frames)], database, compared, edits))
         for values, column in settled.items():
             edited = edited.replace(f"'{values}'", ".".join(quoted(part.name) for part in column.parts))
-        return with_list_tables(edited, lists, names[len(frames) :])
+        return with_list_views(edited, lists, names[len(frames) :])
 
     try:
         with spark_errors("running the query"):

@@ -1,4 +1,4 @@
-"""Long lists of literals as tables that Spark joins, since it takes 20 s to plan 100,000 literals.
+"""Give Spark long lists of literals as views that it joins: planning 100,000 literals takes it 20 s.
 
 A text has a marker in place of each list (:mod:`bitlake.expressions.literal_lists`): ``k IN ('<marker>')`` becomes
 ``k IN (SELECT v FROM <view>)``.
@@ -22,11 +22,11 @@ from bitlake.types import AtomicType, Root
 from bitlake.types.datatypes import INTEGERS
 
 
-def joined_lists(context: EngineContext, prepared: PreparedQuery) -> dict[LiteralList, exp.Column]:
-    """The lists of a query's text that Spark can be given as tables, and their columns.
+def joinable_lists(context: EngineContext, prepared: PreparedQuery) -> dict[LiteralList, exp.Column]:
+    """Return the lists that Spark can join, with their columns.
 
-    Those of ``column [NOT] IN (…)`` that WHERE requires, where the column surely has the type of the literals, so that
-    Spark compares them with a subquery's rows as with the list.
+    WHERE must require ``column [NOT] IN (…)``, and the column must have the literals' type: the comparison with a
+    subquery's rows is then the same.  Queries with subqueries keep their literals.
     """
     text = prepared.analysis.text
     tree = text.tree if has_markers(text) else None
@@ -37,10 +37,10 @@ def joined_lists(context: EngineContext, prepared: PreparedQuery) -> dict[Litera
     where = tree.args.get("where")
     if where is None or len(list(tree.find_all(exp.Table))) != len(prepared.scans):
         return {}
-    types: dict[str, set[bool | None]] = {}
+    types: dict[str, set[type | None]] = {}
     for field in (f for s in prepared.scans for f in s.state.schema.fields):
         root = field.type.root if isinstance(field.type, AtomicType) else None
-        kind = True if root in INTEGERS else False if root is Root.VARCHAR else None
+        kind = int if root in INTEGERS else str if root is Root.VARCHAR else None
         types.setdefault(context.names.key(field.name), set()).add(kind)
     lists: dict[LiteralList, exp.Column] = {}
     required = where.this.unnest()
@@ -50,9 +50,9 @@ def joined_lists(context: EngineContext, prepared: PreparedQuery) -> dict[Litera
         if values is None or not values.is_plain:
             continue
         *owners, name = [context.names.key(part.name) for part in node.this.parts]
-        if types.get(name) == {isinstance(values.values[0], int)} and not types.keys() & set(owners):
+        if types.get(name) == {type(values.values[0])} and not types.keys() & set(owners):
             lists[values] = node.this
-    # The same list may stand somewhere else, too.
+    # A list that also occurs elsewhere in the text stays literal.
     return {values: column for values, column in lists.items() if text.count(values) == 1}
 
 
@@ -62,7 +62,7 @@ def list_frame(context: EngineContext, values: LiteralList) -> DataFrame:
     return local_frame(context.spark, pa.table({"v": values.array}), T.StructType([T.StructField("v", kind)]))
 
 
-def with_list_tables(text: str, lists: Sequence[LiteralList], views: Sequence[str]) -> str:
+def with_list_views(text: str, lists: Sequence[LiteralList], views: Sequence[str]) -> str:
     """A text with queries of these views in place of the lists."""
     for values, view in zip(lists, views, strict=True):
         text = text.replace(f"'{values}'", f"SELECT v FROM {quoted(view)}")

@@ -32,30 +32,35 @@ FOUND_HERE = [
     "CAST(at AS DATE) = DATE '2025-01-02' AND a + id > 40",
     "a % 3 IN (1, 2) AND b = 'b1'",
     "a + 1 IS NULL",
+    f"id % 3000 IN ({', '.join(str(7 * i + 5) for i in range(300))})",
+    "CAST(a AS DECIMAL(5, 1)) / 2 = 3.5 AND a::DECIMAL(5, 1) < 8",
+    "CASE WHEN a % 2 = 0 THEN id % 5 ELSE a END = 0",
 ]
 LEFT_TO_SPARK = [
     "c || '' = 'c1  ' AND id < 3000",
     "(a & 3) = 1 AND id < 2000",
     "id % 7 = (SELECT 3)",
-    "abs(a - 5) = 2",
-    "CASE WHEN a % 2 = 0 THEN id % 5 ELSE a END = 0",
+    "abs(a - 6) = 2 AND id < 5000",
+    "mod(id, 19) = 4",
+    "`mod`(id, 13) = 4",
+    "int(a) = 6",
+    "date(at) = DATE '2025-02-21'",
     "year(day) = 2025 AND a % 2 = 0",
 ]
 
 
-def lake_with(lake: bitlake.Lake, options: dict[str, str], rows: int = 400) -> bitlake.Lake:
-    made = ", ".join(f"'{k}' = '{v}'" for k, v in options.items())
-    lake.sql(f"CREATE TABLE t ({COLUMNS})" + (f" TBLPROPERTIES ({made})" if made else ""))
+def create_rows(lake: bitlake.Lake, options: dict[str, str], rows: int = 400) -> None:
+    properties = ", ".join(f"'{k}' = '{v}'" for k, v in options.items())
+    lake.sql(f"CREATE TABLE t ({COLUMNS})" + (f" TBLPROPERTIES ({properties})" if properties else ""))
     lake.sql(
         "INSERT INTO t SELECT id, IF(id % 13 = 0, NULL, id % 11), id / 8, concat('b', id % 5), "
         "date_add(DATE '2025-01-01', int(id % 60)), timestamp_seconds(1735689600 + id * 977), concat('c', id % 3) "
         f"FROM range({rows})"
     )
-    return lake
 
 
-class Asked:
-    """Whether Spark was asked to find rows."""
+class SparkSearches:
+    """How often Spark was asked to find rows."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.count = 0
@@ -72,45 +77,49 @@ class Asked:
 def test_rows_are_those_of_plain_spark(
     lake: bitlake.Lake, options: dict[str, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    lake_with(lake, options, 6000)
+    create_rows(lake, options, 6000)
     lake.sql("DELETE FROM t WHERE id IN (4, 107)")
     lake.spark.createDataFrame(lake.table("t").to_arrow()).createOrReplaceTempView("plain_rows")
-    left = {r.id for r in lake.spark.table("plain_rows").select("id").collect()}
-    asked = Asked(monkeypatch)
+    remaining = {r.id for r in lake.spark.table("plain_rows").select("id").collect()}
+    searches = SparkSearches(monkeypatch)
     for condition in FOUND_HERE + LEFT_TO_SPARK:
         written = condition.replace("t.id", "plain_rows.id")
-        gone = {r.id for r in lake.spark.sql(f"SELECT id FROM plain_rows WHERE {written}").collect()} & left
-        assert gone, condition
-        asked.count = 0
-        assert lake.sql(f"DELETE FROM t WHERE {condition}").collect()[0][0] == len(gone), condition
-        assert asked.count == (condition in LEFT_TO_SPARK), condition
-        left -= gone
-        assert sorted(lake.table("t").to_arrow(["id"])["id"].to_pylist()) == sorted(left), condition
+        deleted = {r.id for r in lake.spark.sql(f"SELECT id FROM plain_rows WHERE {written}").collect()} & remaining
+        assert deleted, condition
+        searches.count = 0
+        assert lake.sql(f"DELETE FROM t WHERE {condition}").collect()[0][0] == len(deleted), condition
+        assert searches.count == (condition in LEFT_TO_SPARK), condition
+        remaining -= deleted
+        assert sorted(lake.table("t").to_arrow(["id"])["id"].to_pylist()) == sorted(remaining), condition
 
 
-def test_update_and_delete_that_compute_find_rows_without_a_job(lake: bitlake.Lake) -> None:
-    lake_with(lake, VECTORS)
-    gone, jobs = jobs_of(lake.spark, lambda: lake.sql("DELETE FROM t WHERE id % 100 = 7").collect()[0][0])
-    assert (gone, jobs) == (4, 0)
+def test_update_and_delete_that_compute_find_rows_without_a_job(
+    lake: bitlake.Lake, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    create_rows(lake, VECTORS)
+    deleted, jobs = jobs_of(lake.spark, lambda: lake.sql("DELETE FROM t WHERE id % 100 = 7").collect()[0][0])
+    assert (deleted, jobs) == (4, 0)
+    searches = SparkSearches(monkeypatch)
     assert lake.sql("UPDATE t SET b = 'new' WHERE id % 100 = 8").collect()[0][0] == 4
+    assert searches.count == 0
     assert lake.table("t").count("b = 'new'") == 4
 
 
 def test_spark_finds_rows_where_its_session_decides_what_an_operator_gives(
     lake: bitlake.Lake, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    lake_with(lake, VECTORS)
+    create_rows(lake, VECTORS)
     lake.spark.conf.set("spark.sql.ansi.enabled", "false")
-    asked = Asked(monkeypatch)
+    searches = SparkSearches(monkeypatch)
     try:
         assert lake.sql("DELETE FROM t WHERE id / (id - 5) IS NULL").collect()[0][0] == 1
     finally:
         lake.spark.conf.unset("spark.sql.ansi.enabled")
-    assert asked.count == 1
+    assert searches.count == 1
 
 
 def test_spark_finds_rows_by_a_function_that_the_session_replaced(lake: bitlake.Lake) -> None:
-    lake_with(lake, VECTORS)
+    create_rows(lake, VECTORS)
     lake.spark.udf.register("abs", lambda value: -1 if value == 3 else 1, "int")
     try:
         lake.spark.createDataFrame(lake.table("t").to_arrow()).createOrReplaceTempView("plain_rows")
@@ -122,7 +131,7 @@ def test_spark_finds_rows_by_a_function_that_the_session_replaced(lake: bitlake.
 
 @pytest.mark.parametrize("options", [VECTORS, KEYED], ids=["vectors", "keyed"])
 def test_a_value_that_cannot_be_computed_fails_as_in_spark(lake: bitlake.Lake, options: dict[str, str]) -> None:
-    lake_with(lake, options)
+    create_rows(lake, options)
     with pytest.raises(InvalidRequest, match="Remainder by zero"):
         lake.sql("DELETE FROM t WHERE 1 % (id - 5) = 3")
     assert lake.table("t").count() == 400
@@ -131,26 +140,26 @@ def test_a_value_that_cannot_be_computed_fails_as_in_spark(lake: bitlake.Lake, o
 
 
 def test_spark_finds_rows_of_a_table_of_more_rows(lake: bitlake.Lake, monkeypatch: pytest.MonkeyPatch) -> None:
-    lake_with(lake, VECTORS)
-    asked = Asked(monkeypatch)
-    monkeypatch.setattr(delete_update, "MOST_COMPUTED", 399)
+    create_rows(lake, VECTORS)
+    searches = SparkSearches(monkeypatch)
+    monkeypatch.setattr(delete_update, "MOST_COMPUTED_ROWS", 399)
     assert lake.sql("DELETE FROM t WHERE id % 100 = 7").collect()[0][0] == 4
-    assert asked.count == 1
+    assert searches.count == 1
 
 
 def test_a_statement_counts_rows_that_another_writer_left(lake: bitlake.Lake, monkeypatch: pytest.MonkeyPatch) -> None:
     """The rows of the second try are found in the files of that time."""
-    lake_with(lake, KEYED)
-    found = delete_update.computed_hits
+    create_rows(lake, KEYED)
+    original = delete_update.hits_in_process
 
     def beside_a_writer(target: Target, condition: Any) -> Any:
-        hits = found(target, condition)
-        monkeypatch.setattr(delete_update, "computed_hits", found)
+        hits = original(target, condition)
+        monkeypatch.setattr(delete_update, "hits_in_process", original)
         table = lake.table("t")
         table.upsert(pa.Table.from_pylist([{"id": 7, "a": 1}, {"id": 1007, "a": 2}], table.arrow_schema))
         return hits
 
-    monkeypatch.setattr(delete_update, "computed_hits", beside_a_writer)
+    monkeypatch.setattr(delete_update, "hits_in_process", beside_a_writer)
     assert lake.sql("DELETE FROM t WHERE id % 100 = 7").collect()[0][0] == 5
     assert lake.table("t").count("id % 100 = 7") == 0
     assert lake.table("t").count() == 396
