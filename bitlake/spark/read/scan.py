@@ -73,9 +73,9 @@ range: 0.72 s through the driver, where each row costs 5 to 7 µs on its way to 
 LONG_LIST = 2_000
 """A list of more values than this is a view for Spark (:mod:`bitlake.spark.read.literal_list_views`), whose join takes
 long."""
-POINT_ROWS, POINT_FILES = 500_000, 256
-"""The most rows and files whose condition is evaluated here because it requires a value of a column: 15 ms and a few
-hundredths of a second, where a job takes half a second, also if many rows have the value."""
+POINT_ROWS, POINT_FILES = 1_000_000, 256
+"""The most rows and files whose condition is evaluated here because it requires a value of a column: that takes 30 ms
+for so many rows, and 1 ms a file, where a job takes half a second; it is lost if many rows have the value."""
 JUDGED_ROWS = 2_000_000
 """The most rows for which the driver evaluates a condition, to count the rows that match: some 60 ms at most."""
 
