@@ -26,6 +26,7 @@ from pyroaring import BitMap
 from pyspark import StorageLevel
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
+from pyspark.sql import types as T
 
 from bitlake import arguments
 from bitlake.catalog.catalog import Identifier
@@ -53,6 +54,7 @@ from bitlake.expressions.sql_text import quoted
 from bitlake.metadata.manifest import ManifestEntry
 from bitlake.spark.context import EngineContext
 from bitlake.spark.dml.delete_update import KIND, retried, write_kinds
+from bitlake.spark.dml.key_pairs import FILE, POSITION, key_pairs
 from bitlake.spark.dml.merge_few import commit_append, merge_few
 from bitlake.spark.dml.merge_source import (
     Source,
@@ -63,8 +65,9 @@ from bitlake.spark.dml.merge_source import (
     source_of,
     unmatched,
 )
-from bitlake.spark.dml.target import Gathered, Target, gather
+from bitlake.spark.dml.target import Gathered, Target, gather, gathered
 from bitlake.spark.errors import spark_errors
+from bitlake.spark.read.local_relation import local_frame
 from bitlake.spark.read.query import query
 from bitlake.spark.runner import SparkRunner
 from bitlake.spark.write.append import write_frame
@@ -184,7 +187,8 @@ class _Merge:
             return Gathered()
         updates = any(c.action is st.MergeAction.UPDATE for c in self.matched)
         kept = stack if self.missing or (self.plain and updates) else None
-        found = self._find(self.near, self.matched, f"JOIN {self.source.item} ON ({self.statement.condition})", kept)
+        join = f"JOIN {self.source.item} ON ({self.statement.condition})"
+        found = self._find_by_keys(kept) or self._find(self.near, self.matched, join, kept)
         only = self.matched[0]
         harmless = len(self.matched) == 1 and only.condition is None and only.action is st.MergeAction.DELETE
         if found.twice and not harmless:
@@ -214,7 +218,23 @@ class _Merge:
         if kept is not None:
             self.pairs = kept.enter_context(kept_pairs(target.context, frame, doing))
             frame = self.pairs.frame.where("action IS NOT NULL").select("file", "position", "action")
-        found = gather(frame, doing, self.target.state)
+        return self._noted(gather(frame, doing, self.target.state), clauses)
+
+    def _find_by_keys(self, kept: ExitStack | None) -> Gathered | None:
+        """As :meth:`_find`, of one clause without a condition, in this process; None where Spark finds the rows."""
+        if len(self.matched) != 1 or self.matched[0].condition is not None:
+            return None
+        pairs = key_pairs(self.near, self.source, self.statement.condition)
+        if pairs is None:
+            return None
+        action = pa.repeat(pa.scalar(self.matched[0].number, pa.int32()), pairs.num_rows)
+        if kept is not None:
+            self.pairs = kept.enter_context(local_pairs(self.target.context, pairs.column(ROW), action))
+        rows = pa.table([pairs.column(FILE), pairs.column(POSITION), action], names=["file", "position", "action"])
+        return self._noted(gathered(rows), self.matched)
+
+    def _noted(self, found: Gathered, clauses: Sequence[Clause]) -> Gathered:
+        """What was found, counted among what changes."""
         for name, rows in found.hits.items():
             self.hits[name] = self.hits[name] | rows if name in self.hits else rows
         deleting = {c.number for c in clauses if c.action is st.MergeAction.DELETE}
@@ -355,7 +375,10 @@ _ALIAS = "__bitlake_pairs"
 
 @dataclass(frozen=True, slots=True)
 class Pairs:
-    """Rows of (file, position, action, :data:`PAIR`), where file and position are NULL if no clause is for them."""
+    """Pairs of rows: ``view`` has :data:`PAIR` and the number of the clause, NULL if none is for them.
+
+    ``frame`` is what was found: rows of (file, position, action, :data:`PAIR`), or those of the view.
+    """
 
     frame: DataFrame
     view: str
@@ -368,6 +391,15 @@ class Pairs:
     def on(self, source: Source) -> str:
         """Return the condition that a row of the source and its matches have in common."""
         return f"ON {source.row} = {quoted(_ALIAS, PAIR)}"
+
+
+@contextmanager
+def local_pairs(context: EngineContext, rows: pa.ChunkedArray, clauses: pa.Array) -> Iterator[Pairs]:
+    """Pairs that the driver has: row numbers of the source, and numbers of clauses."""
+    types = T.StructType([T.StructField(PAIR, T.LongType()), T.StructField(_CLAUSE, T.IntegerType())])
+    frame = local_frame(context.spark, pa.table([rows, clauses], names=types.names), types)
+    with context.views([frame]) as (view,):
+        yield Pairs(frame, view)
 
 
 @contextmanager

@@ -17,7 +17,7 @@ from pyspark.sql import functions as F
 import bitlake
 from bitlake.engine import dml
 from bitlake.errors import BitlakeError, InvalidRequest, NotFound, UnsupportedFeature
-from bitlake.spark.dml import merge_few, merge_source, target
+from bitlake.spark.dml import key_pairs, merge_few, merge_source, target
 from bitlake.spark.read import scan
 
 pytestmark = pytest.mark.spark
@@ -132,6 +132,7 @@ def test_random_merges(lake: bitlake.Lake, name: str, turns: int, monkeypatch: p
     if "bucketed" not in name:
         monkeypatch.setattr(scan, "DRIVER_ROWS", -1)  # rows are read on executors
         monkeypatch.setattr(merge_few, "MOST_ROWS", -1)
+        monkeypatch.setattr(key_pairs, "MOST_SOURCE_ROWS", -1)
         monkeypatch.setattr(merge_source, "MOST_SENT", 10)
     pick = random.Random(name)
     listed = ", ".join(f"'{k}' = '{v}'" for k, v in OPTIONS[name].items())
@@ -205,6 +206,7 @@ def test_keys_of_the_source_prune_the_target(lake: bitlake.Lake, monkeypatch: py
 def test_no_other_column_of_the_target_is_read(
     lake: bitlake.Lake, monkeypatch: pytest.MonkeyPatch, then: str, read: list[set[str]]
 ) -> None:
+    monkeypatch.setattr(key_pairs, "MOST_SOURCE_ROWS", -1)
     monkeypatch.setattr(merge_few, "MOST_ROWS", -1)
     lake.sql("CREATE TABLE t (id INT, a INT, b STRING) TBLPROPERTIES ('deletion-vectors.enabled' = 'true')")
     lake.sql("INSERT INTO t VALUES (1, 1, 'p'), (2, 2, 'q'), (3, 3, 'r')")

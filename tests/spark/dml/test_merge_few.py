@@ -13,7 +13,7 @@ from spark_jobs import jobs_of
 
 import bitlake
 from bitlake.errors import BitlakeError, InvalidRequest
-from bitlake.spark.dml import merge, merge_few
+from bitlake.spark.dml import key_pairs, merge, merge_few
 
 pytestmark = pytest.mark.spark
 
@@ -96,6 +96,7 @@ def test_random_merges_as_on_executors(
     lake.sql("CREATE TABLE some_ids AS SELECT CAST(id AS INT) AS id FROM range(3, 9)")
     few = merge_few.merge_few
     taken: list[bool] = []
+    monkeypatch.setattr(key_pairs, "MOST_SOURCE_ROWS", -1)
 
     def recorded(*arguments: Any) -> Any:
         done = few(*arguments)
