@@ -22,7 +22,7 @@ from pyspark.sql import functions as F
 from sqlglot import exp
 
 from bitlake.codec.roaring import bitmap_of, deserialize, serialize
-from bitlake.engine.metadata_only import columns_of, prepare
+from bitlake.engine.metadata_only import PreparedQuery, columns_of, prepare
 from bitlake.engine.target import StatementTarget
 from bitlake.errors import InvalidRequest, UnsupportedFeature
 from bitlake.expressions.literal_lists import with_lists
@@ -125,14 +125,20 @@ class Target(StatementTarget):
             if hits is not None:
                 wanted = scan_of_hits(wanted, hits, refiltered)
             frames.append(reader.frame(wanted, exact=False, file_names=True) if read is None else read(wanted))
-        context, text, count = self.context, prepared.analysis.text, len(frames)
+        return self._over(prepared, frames)
+
+    def _over(self, prepared: PreparedQuery, frames: Sequence[DataFrame]) -> DataFrame:
+        """A query over these frames in the places of its tables."""
+        context, analysis, count = self.context, prepared.analysis, len(frames)
         lists = list(joinable_lists(context, prepared))
         try:
-            with spark_errors(f"table '{self.table.name}'"):
-                frames += [list_frame(context, values) for values in lists]
-                with context.views(frames) as views:
-                    query = replace_tables(text, uses, views[:count], context.database, context.names)
-                    return context.spark.sql(with_lists(with_list_views(query, lists, views[count:])))
+            with (
+                spark_errors(f"table '{self.table.name}'"),
+                context.views([*frames, *(list_frame(context, values) for values in lists)]) as views,
+            ):
+                names = views[:count]
+                text = replace_tables(analysis.text, analysis.tables, names, context.database, context.names)
+                return context.spark.sql(with_lists(with_list_views(text, lists, views[count:])))
         except MissingColumn as e:
             raise e.among(columns_of(prepared.scans)) from e.__cause__
 

@@ -74,8 +74,8 @@ LONG_LIST = 2_000
 """A list of more values than this is a view for Spark (:mod:`bitlake.spark.read.literal_list_views`), whose join takes
 long."""
 POINT_ROWS, POINT_FILES = 1_000_000, 256
-"""The most rows and files whose condition is evaluated here because it requires a value of a column: that takes 30 ms
-for so many rows, and 1 ms a file, where a job takes half a second; it is lost if many rows have the value."""
+"""The most rows and files whose condition is evaluated here because it requires a value of a column.  A million rows
+take 30 ms, and a file 1 ms, where a job takes half a second; the time is lost if many rows have the value."""
 JUDGED_ROWS = 2_000_000
 """The most rows for which the driver evaluates a condition, to count the rows that match: some 60 ms at most."""
 
