@@ -73,9 +73,9 @@ range: 0.72 s through the driver, where each row costs 5 to 7 µs on its way to 
 LONG_LIST = 2_000
 """A list of more values than this is a view for Spark (:mod:`bitlake.spark.read.literal_list_views`), whose join takes
 long."""
-POINT_ROWS, POINT_FILES = 1_000_000, 256
-"""The most rows and files whose condition is evaluated here because it requires a value of a column.  A million rows
-take 30 ms, and a file 1 ms, where a job takes half a second; the time is lost if many rows have the value."""
+POINT_ROWS = 1_000_000
+"""The most rows whose condition is evaluated here because it requires a value of a column.  A million rows take 30 ms,
+where a job takes half a second; the time is lost if many rows have the value."""
 JUDGED_ROWS = 2_000_000
 """The most rows for which the driver evaluates a condition, to count the rows that match: some 60 ms at most."""
 
@@ -199,7 +199,7 @@ def looked_at(scan: TableScan) -> TableScan:
     if count > JUDGED_ROWS or sum(map(chosen_bytes, unseen)) * share > DRIVER_BYTES:
         return scan
     apart = any(f.by_pages and _far_apart(f) for f in unseen)
-    point = point and count <= POINT_ROWS and len(unseen) <= POINT_FILES
+    point = point and count <= POINT_ROWS and len(unseen) <= DRIVER_FILES
     if not apart and not small and not listed and not point:
         return scan
     request = ReadRequest(scan.state.schema, (ROW_INDEX,), scan.predicate, scan.timezone, scan.ignored)
