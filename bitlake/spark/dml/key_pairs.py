@@ -21,7 +21,7 @@ from bitlake.io import Store
 from bitlake.lazy_modules import compute as pc
 from bitlake.runtime import LocalRunner
 from bitlake.scan.column_reader import FileTask, ReadCounts
-from bitlake.scan.reader import DRIVER_BYTES, ROW_INDEX, ReadRequest, read_file, tasks_of
+from bitlake.scan.reader import DRIVER_BYTES, DRIVER_FILES, ROW_INDEX, ReadRequest, read_file, tasks_of
 from bitlake.scan.scan import TableScan
 from bitlake.spark.dml.merge_source import Source, stored_equalities
 from bitlake.spark.dml.target import Target
@@ -47,8 +47,11 @@ def key_pairs(target: Target, source: Source, condition: SqlText) -> pa.Table | 
     and where much would be read.
     """
     keys = stored_equalities(target, source, condition)
+    names = [f.name for f, _ in keys]
     if not keys or len(keys) != len(terms(condition.tree)) or not all(_is_exact(f) for f, _ in keys):
         return None
+    if len(set(names)) < len(names):
+        return None  # ON compares a column twice
     if source.rows > MOST_SOURCE_ROWS or target.state.schema.primary_keys:
         return None
     scan = target.scan(None)
@@ -56,12 +59,11 @@ def key_pairs(target: Target, source: Source, condition: SqlText) -> pa.Table | 
         scan = scan.where_bound(predicate)
     plan = scan.plan()
     share = len(keys) / len(target.state.schema.fields)
-    if sum(f.chosen_rows for f in plan.files) > MOST_TARGET_ROWS:
+    if len(plan.files) > DRIVER_FILES or sum(f.chosen_rows for f in plan.files) > MOST_TARGET_ROWS:
         return None
     if sum(f.entry.file.file_size for f in plan.files) * share > MOST_BYTES:
         return None
     wanted = _source_keys(source, keys)
-    names = wanted.column_names[:-1]
     if wanted.group_by(names).aggregate([]).num_rows < wanted.num_rows:
         return None  # a row may have many pairs
     first = max(range(len(keys)), key=lambda i: pc.count_distinct(wanted.column(i)).as_py())
@@ -85,8 +87,8 @@ def _source_keys(source: Source, keys: Sequence[tuple[DataField, str]]) -> pa.Ta
 
 
 def _comparable(rows: pa.Table) -> pa.Table:
-    """Rows whose integers all have one type."""
-    columns = [c.cast(pa.int64()) if pa.types.is_integer(c.type) else c for c in rows.columns]
+    """Rows whose integers all have one type, and whose strings do: a session may make them large ones."""
+    columns = [c.cast(pa.int64() if pa.types.is_integer(c.type) else pa.string()) for c in rows.columns]
     return pa.table(columns, names=rows.column_names)
 
 

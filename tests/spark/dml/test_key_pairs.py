@@ -29,7 +29,13 @@ BY_KEYS = [
     "t.p = s.p AND t.id = s.id",
     "t.big = s.wide",
 ]
-BY_SPARK = ["t.id = s.id AND t.a > 2", "t.id <=> s.id", "t.id = s.id + 1", "t.id = s.id OR t.big = 0"]
+BY_SPARK = [
+    "t.id = s.id AND t.id = s.wide",
+    "t.id = s.id AND t.a > 2",
+    "t.id <=> s.id",
+    "t.id = s.id + 1",
+    "t.id = s.id OR t.big = 0",
+]
 CLAUSES = [
     "WHEN MATCHED THEN UPDATE SET id = s.id, big = s.big, k = s.k, a = s.n",
     "WHEN MATCHED THEN UPDATE SET a = s.n WHEN NOT MATCHED THEN INSERT (id, k, a, p) VALUES (s.id, s.k, s.n, s.p)",
@@ -50,6 +56,7 @@ def outcome(lake: bitlake.Lake, table: str, text: str) -> tuple[Any, ...]:
     return done, sorted(map(repr, lake.table(table).to_arrow().to_pylist()))
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("name", TABLES)
 def test_pairs_are_those_of_sparks_join(lake: bitlake.Lake, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(merge, "merge_few", lambda *_: None)
@@ -110,10 +117,23 @@ def test_rows_that_several_source_rows_match(lake: bitlake.Lake, monkeypatch: py
     assert lake.sql("SELECT count(*) FROM t WHERE id = 7 AND a = 9").collect()[0][0] == 3
 
 
-@pytest.mark.parametrize("limit", ["MOST_SOURCE_ROWS", "MOST_TARGET_ROWS", "MOST_BYTES"])
+def test_a_session_may_make_strings_large(lake: bitlake.Lake, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(merge, "merge_few", lambda *_: None)
+    lake.sql("CREATE TABLE t (k STRING, a INT)")
+    lake.sql("INSERT INTO t SELECT concat('k', id), 1 FROM range(10)")
+    source = "(SELECT concat('k', id) AS k FROM range(5, 15)) AS s"
+    lake.spark.conf.set("spark.sql.execution.arrow.useLargeVarTypes", "true")
+    try:
+        done = lake.sql(f"MERGE INTO t USING {source} ON t.k = s.k WHEN MATCHED THEN DELETE").collect()
+    finally:
+        lake.spark.conf.unset("spark.sql.execution.arrow.useLargeVarTypes")
+    assert tuple(done[0]) == (5, 0, 5, 0)
+
+
+@pytest.mark.parametrize("limit", ["MOST_SOURCE_ROWS", "MOST_TARGET_ROWS", "MOST_BYTES", "DRIVER_FILES"])
 def test_spark_finds_pairs_of_larger_tables(lake: bitlake.Lake, limit: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(merge, "merge_few", lambda *_: None)
-    monkeypatch.setattr(key_pairs, limit, 4)
+    monkeypatch.setattr(key_pairs, limit, 4 if limit.startswith("MOST") else 0)
     joined = []
     original = merge.gather
     monkeypatch.setattr(merge, "gather", lambda *a, **n: joined.append(1) or original(*a, **n))
