@@ -36,7 +36,7 @@ MOST_SOURCE_ROWS = 1 << 18
 MOST_TARGET_ROWS = 1 << 23
 """The most rows of a target that the driver searches."""
 MOST_BYTES = 4 * DRIVER_BYTES
-"""The most bytes of the keys' columns in the target's files, by the columns' share of their files."""
+"""The most bytes of data files that the driver reads, by the columns' share of their files."""
 FILE, POSITION = "__bitlake_file", "__bitlake_position"
 
 

@@ -216,8 +216,8 @@ class _Merge:
         if acting:
             frame = filter_above(frame, F.col("action").isNotNull())
         if kept is not None:
-            self.pairs = kept.enter_context(kept_pairs(target.context, frame, doing))
-            frame = self.pairs.frame.where("action IS NOT NULL").select("file", "position", "action")
+            frame, self.pairs = kept.enter_context(kept_pairs(target.context, frame, doing))
+            frame = frame.where("action IS NOT NULL").select("file", "position", "action")
         return self._noted(gather(frame, doing, self.target.state), clauses)
 
     def _find_by_keys(self, kept: ExitStack | None) -> Gathered | None:
@@ -375,12 +375,8 @@ _ALIAS = "__bitlake_pairs"
 
 @dataclass(frozen=True, slots=True)
 class Pairs:
-    """Pairs of rows: ``view`` has :data:`PAIR` and the number of the clause, NULL if none is for them.
+    """Pairs of rows: ``view`` has :data:`PAIR` and the number of the clause, NULL if none is for them."""
 
-    ``frame`` is what was found: rows of (file, position, action, :data:`PAIR`), or those of the view.
-    """
-
-    frame: DataFrame
     view: str
 
     @property
@@ -399,18 +395,18 @@ def local_pairs(context: EngineContext, rows: pa.ChunkedArray, clauses: pa.Array
     types = T.StructType([T.StructField(PAIR, T.LongType()), T.StructField(_CLAUSE, T.IntegerType())])
     frame = local_frame(context.spark, pa.table([rows, clauses], names=types.names), types)
     with context.views([frame]) as (view,):
-        yield Pairs(frame, view)
+        yield Pairs(view)
 
 
 @contextmanager
-def kept_pairs(context: EngineContext, frame: DataFrame, doing: str) -> Iterator[Pairs]:
-    """Pairs that Spark keeps for the block."""
+def kept_pairs(context: EngineContext, frame: DataFrame, doing: str) -> Iterator[tuple[DataFrame, Pairs]]:
+    """Rows of (file, position, action, :data:`PAIR`) that Spark keeps for the block, and the pairs of them."""
     with spark_errors(doing):
         frame = frame.persist(StorageLevel.MEMORY_AND_DISK)
         known = frame.selectExpr(quoted(PAIR), f"action AS {quoted(_CLAUSE)}")
     try:
         with context.views([known]) as (view,):
-            yield Pairs(frame, view)
+            yield frame, Pairs(view)
     finally:
         frame.unpersist()
 

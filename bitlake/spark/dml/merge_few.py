@@ -46,6 +46,7 @@ from bitlake.runtime import LocalRunner, Runner
 from bitlake.scan.reader import DRIVER_BYTES, DRIVER_FILES
 from bitlake.scan.scan import TableScan
 from bitlake.snapshot.state import TableState
+from bitlake.spark.dml.key_pairs import FILE, MOST_BYTES, POSITION
 from bitlake.spark.dml.merge_source import Source, filter_above, key_predicates, new_rows, stored_equalities
 from bitlake.spark.dml.target import Gathered, Target, gathered
 from bitlake.spark.errors import spark_errors
@@ -61,14 +62,12 @@ from bitlake.types import arrow_type
 from bitlake.write.append_dml import RowDeletion, discard_statement, write_deletion
 from bitlake.write.writer import write_rows
 
-MOST_BYTES = 4 * DRIVER_BYTES
-"""The most bytes of data files that the driver reads, by the columns' share of their files."""
 MOST_ROWS = 1 << 16
 """The most rows of the target that can match, and the most pairs of rows: each takes some 5 µs on its way to Spark."""
 MOST_KEYS = 1 << 14
 """The most rows of a source whose keys, not only their range, find the target's rows: their files are read once, for
 the columns of the keys alone.  11,000 keys in 6M rows take 0.6 s of CPU, and 8 jobs of Spark twenty times that."""
-_FILE, _POSITION, _NUMBER = "__bitlake_file", "__bitlake_position", "__bitlake_number"
+_NUMBER = "__bitlake_number"
 
 
 class _Many(Exception):
@@ -111,7 +110,7 @@ def _merge_append(target: Target, source: Source, statement: st.MergeInto) -> Me
     pairs = _pairs(
         target, source, statement, matched, missing, updating, kept_columns(target, updating), places=bool(matched)
     )
-    rows = gathered(pairs.changed.select([_FILE, _POSITION, ACTION])) if matched else Gathered()
+    rows = gathered(pairs.changed.select([FILE, POSITION, ACTION])) if matched else Gathered()
     if rows.twice and not _harmless(matched):
         raise matched_twice(target, sum(len(r) for r in rows.twice.values()))
     new = [pairs.rows_of(updating), _inserted(target, source, statement, missing, pairs)]
@@ -264,8 +263,8 @@ def _pairs(
     hint = f"/*+ SHUFFLE_HASH({quoted(source.alias)}) */ " if equalities(target, source, statement.condition) else ""
     chosen, ids = [items(target, matched, kept) if matched else f"CAST(NULL AS INT) AS {ACTION}"], [ACTION, ROW]
     if places:
-        chosen += [f"{target.path} AS {_FILE}", f"{target.index} AS {_POSITION}"]
-        ids += [_FILE, _POSITION]
+        chosen += [f"{target.path} AS {FILE}", f"{target.index} AS {POSITION}"]
+        ids += [FILE, POSITION]
     elif matched:
         ids += _old_keys(target)
     chosen.append(f"{source.row} AS {ROW}")

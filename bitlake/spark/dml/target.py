@@ -25,7 +25,6 @@ from bitlake.codec.roaring import bitmap_of, deserialize, serialize
 from bitlake.engine.metadata_only import PreparedQuery, columns_of, prepare
 from bitlake.engine.target import StatementTarget
 from bitlake.errors import InvalidRequest, UnsupportedFeature
-from bitlake.expressions.literal_lists import with_lists
 from bitlake.expressions.sql_text import quoted
 from bitlake.expressions.tree import Predicate
 from bitlake.fileindex.selection import Selection
@@ -129,16 +128,17 @@ class Target(StatementTarget):
 
     def _over(self, prepared: PreparedQuery, frames: Sequence[DataFrame]) -> DataFrame:
         """A query over these frames in the places of its tables."""
-        context, analysis, count = self.context, prepared.analysis, len(frames)
+        context, analysis = self.context, prepared.analysis
         lists = list(joinable_lists(context, prepared))
+
+        def over(names: Sequence[str]) -> str:
+            tables, views = names[: len(frames)], names[len(frames) :]
+            text = replace_tables(analysis.text, analysis.tables, tables, context.database, context.names)
+            return with_list_views(text, lists, views)
+
         try:
-            with (
-                spark_errors(f"table '{self.table.name}'"),
-                context.views([*frames, *(list_frame(context, values) for values in lists)]) as views,
-            ):
-                names = views[:count]
-                text = replace_tables(analysis.text, analysis.tables, names, context.database, context.names)
-                return context.spark.sql(with_lists(with_list_views(text, lists, views[count:])))
+            with spark_errors(f"table '{self.table.name}'"):
+                return context.over([*frames, *(list_frame(context, values) for values in lists)], over)
         except MissingColumn as e:
             raise e.among(columns_of(prepared.scans)) from e.__cause__
 

@@ -189,17 +189,16 @@ def looked_at(scan: TableScan) -> TableScan:
     if scan.predicate is None or scan.row_limit is not None:
         return scan
     small, listed = plan.chosen_rows <= DRIVER_ROWS, _listed(scan.predicate)
-    point = _is_point(scan.predicate)
-    whole = small or listed or point
-    unseen = [f for f in plan.files if f.by_pages or (whole and f.merge is None and not f.selection.exact)]
+    unsure = [f for f in plan.files if f.by_pages or (f.merge is None and not f.selection.exact)]
+    point = len(unsure) <= DRIVER_FILES and sum(f.chosen_rows for f in unsure) <= POINT_ROWS
+    point = point and _is_point(scan.predicate)
+    unseen = unsure if small or listed or point else [f for f in unsure if f.by_pages]
     if not unseen or choose(plan).driver:
         return scan
     share = len(sources_of(scan.predicate)) / len(plan.schema.fields)
-    count = sum(f.chosen_rows for f in unseen)
-    if count > JUDGED_ROWS or sum(map(chosen_bytes, unseen)) * share > DRIVER_BYTES:
+    if sum(f.chosen_rows for f in unseen) > JUDGED_ROWS or sum(map(chosen_bytes, unseen)) * share > DRIVER_BYTES:
         return scan
     apart = any(f.by_pages and _far_apart(f) for f in unseen)
-    point = point and count <= POINT_ROWS and len(unseen) <= DRIVER_FILES
     if not apart and not small and not listed and not point:
         return scan
     request = ReadRequest(scan.state.schema, (ROW_INDEX,), scan.predicate, scan.timezone, scan.ignored)

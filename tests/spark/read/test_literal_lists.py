@@ -9,7 +9,7 @@ import pytest
 
 import bitlake
 from bitlake.expressions.literal_lists import with_lists
-from bitlake.spark.dml import target
+from bitlake.spark import context
 
 NUMBERS = ", ".join(str(3 * i - 300) for i in range(400))
 TEXTS = ", ".join(f"'k{2 * i}'" for i in range(200))
@@ -95,7 +95,7 @@ def test_statements_change_the_listed_rows(
         lake.sql("DELETE FROM t WHERE id >= 400 AND id < 500")
         table.append(rows.slice(400, 100))
     given = []
-    monkeypatch.setattr(target, "with_lists", lambda text: given.append(with_lists(text)) or given[-1])
+    monkeypatch.setattr(context, "with_lists", lambda text: given.append(with_lists(text)) or given[-1])
     lake.sql(statement)
     assert any(NUMBERS in text for text in given) is ("IF(" in statement)
     listed = {int(n) for n in NUMBERS.split(",")}
