@@ -195,7 +195,7 @@ def fetch_parts(
     """As :func:`fetch_rows`, in parts (at least one) whose pages are in memory one after the other."""
     footer = footer_of(store, task)
     at = 0
-    with _naming(store, task):
+    with naming(store, task):
         for rows, stats in read_parts(footer, lambda ranges: store.read_ranges(task.path, ranges), positions, names):
             counts.add(bytes=stats.bytes, requests=stats.requests, pages=stats.pages, row_groups=stats.row_groups)
             yield rows, positions[at : at + rows.num_rows]
@@ -217,7 +217,7 @@ def stream(
     of 32 or 64 bits where it stores these as integers.  If few rows are picked, all such columns are decoded so, and
     the picked values are then converted.
     """
-    with _naming(store, task):
+    with naming(store, task):
         footer = narrow_footer(footer_of(store, task), names)
     numbers = list(range(len(footer.row_groups))) if groups is None else list(groups)
     first = start = footer.row_groups[numbers[0]].first_row if numbers else 0
@@ -227,7 +227,7 @@ def stream(
         compact = [*compact, *converted]
     text = [name for name in compact if footer.schema.field(name).type == pa.string()]
     as_integers = len(text) < len(compact)
-    with _naming(store, task):
+    with naming(store, task):
         ranges = [[(c.start, c.compressed) for c in _chunks(footer, names, [number])] for number in numbers]
         size = stored_bytes(footer, names, numbers)
         cache = footer.cache
@@ -310,7 +310,7 @@ def stream_whole(
     counts.add(bytes=task.size, requests=1)
     start = end = 0
     last = task.row_count if picked is None else int(picked[-1]) + 1 if len(picked) else 0
-    with _naming(store, task), store.open_input(task.path, task.size) as source:
+    with naming(store, task), store.open_input(task.path, task.size) as source:
         for batch in reader_for(task.path)(source, names, batch_size=_BATCH_ROWS):
             end = start + batch.num_rows
             if end > task.row_count:
@@ -362,7 +362,7 @@ def small_pages(footer: Footer, names: Sequence[str], groups: Sequence[int]) -> 
 
 
 @contextmanager
-def _naming(store: Store, task: FileTask) -> Iterator[None]:
+def naming(store: Store, task: FileTask) -> Iterator[None]:
     """Errors of the block name the file; for one that is missing, they say what to do.
 
     What is cached of a damaged or missing file is dropped: someone may have replaced the file, or may do so now.

@@ -30,7 +30,8 @@ from bitlake.expressions.tree import Predicate, sources_of
 from bitlake.fileindex.cost import PAGE_ROWS
 from bitlake.fileindex.selection import Selection
 from bitlake.formats.conform import null_column, nullable
-from bitlake.formats.parquet.footer import Footer
+from bitlake.formats.parquet.footer import FetchRanges, Footer
+from bitlake.formats.parquet.page_index import share_of_pages
 from bitlake.io import Store
 from bitlake.merge.engine import LEVEL, LevelGroups, merge_rows
 from bitlake.merge.sort_merge_reader import SortedSource, merge_runs
@@ -46,6 +47,7 @@ from bitlake.scan.column_reader import (
     fetch_parts,
     footer_of,
     has_pages,
+    naming,
     position_array,
     stream,
     stream_whole,
@@ -307,7 +309,9 @@ class _Late:
         self, store: Store, footer: Footer, counts: ReadCounts, groups: Sequence[int], survivors: Int64s
     ) -> Iterator[Rows]:
         rows = sum(footer.row_groups[n].rows for n in groups)
-        if _blocks(survivors) * PAGE_ROWS <= rows * LATE_PAGES:
+        with naming(store, self.task):
+            few = _in_few_pages(footer, _counted(store, self.task, counts), survivors, self.rest.names, rows)
+        if few:
             yield from fetch_parts(store, self.task, survivors, self.rest.names, counts)
         else:
             yield from stream(store, self.task, self.rest.names, counts, groups, survivors, self.rest.compact)
@@ -318,21 +322,44 @@ def _blocks(positions: Int64s) -> int:
     return int(np.count_nonzero(np.diff(positions // PAGE_ROWS, prepend=-1)))
 
 
-def by_pages(positions: Int64s, rows: int) -> bool:
-    """Whether chosen rows of a file of ``rows`` rows are fetched by their pages, which are few; else in order."""
-    if len(positions) > rows * WHOLE_FILE_SHARE:
+def by_pages(footer: Footer, fetch_ranges: FetchRanges, positions: Int64s, names: Sequence[str]) -> bool:
+    """Whether columns of chosen rows are fetched by the pages that hold these, which are few; else in order."""
+    if len(positions) > footer.rows * WHOLE_FILE_SHARE:
         return False
-    return rows < IN_ORDER_ROWS or _blocks(positions) * PAGE_ROWS <= rows * LATE_PAGES
+    return footer.rows < IN_ORDER_ROWS or _in_few_pages(footer, fetch_ranges, positions, names, footer.rows)
+
+
+def _in_few_pages(
+    footer: Footer, fetch_ranges: FetchRanges, positions: Int64s, names: Sequence[str], rows: int
+) -> bool:
+    """Whether few pages of the columns hold these ones of ``rows`` rows."""
+    if _blocks(positions) * PAGE_ROWS <= rows * LATE_PAGES:
+        return True
+    # Pages may be smaller than usual ('parquet.page.size'), and then fewer of them hold a row.
+    return share_of_pages(footer, fetch_ranges, positions, names) <= LATE_PAGES
+
+
+def _counted(store: Store, task: FileTask, counts: ReadCounts) -> FetchRanges:
+    """How ranges of the file are fetched, which are counted."""
+
+    def fetch(ranges: Sequence[tuple[int, int]]) -> Sequence[bytes]:
+        counts.add(bytes=sum(length for _, length in ranges), requests=len(ranges))
+        return store.read_ranges(task.path, ranges)
+
+    return fetch
 
 
 def _few_rows(
     store: Store, task: FileTask, columns: _FileColumns, counts: ReadCounts, positions: Int64s
 ) -> Iterator[Rows]:
     """The columns of a few rows of a file with pages, at these positions (sorted)."""
-    if by_pages(positions, task.row_count):
+    footer = footer_of(store, task)
+    with naming(store, task):
+        few = by_pages(footer, _counted(store, task, counts), positions, columns.names)
+    if few:
         yield from fetch_parts(store, task, positions, columns.names, counts)
         return
-    starts = [group.first_row for group in footer_of(store, task).row_groups]
+    starts = [group.first_row for group in footer.row_groups]
     first, last = (bisect_right(starts, int(positions[end])) for end in (0, -1))
     yield from stream(store, task, columns.names, counts, range(first - 1, last), positions, columns.compact)
 

@@ -61,3 +61,28 @@ def test_rows_in_most_pages_are_decoded_in_order(tmp_path: Path) -> None:
     later = read(range(len(ids) // 3, len(ids), 1000))
     assert later.pages == 0 and later.row_groups < groups.row_groups, "row groups without a chosen row are not read"
     assert read(range(0, len(ids), 9000)).pages == 5 * len(range(0, len(ids), 9000))
+
+
+def test_rows_in_few_of_many_small_pages_are_fetched_by_pages(tmp_path: Path) -> None:
+    """How many pages hold a row depends on the sizes of the file's own pages."""
+    ids = np.arange(IN_ORDER_ROWS + 10)
+    rows = pa.table({"id": ids, "half": ids // 2, "text": [f"text {i}" for i in ids]})
+    options = {"parquet.page.row.count.limit": "256", "file.block-size": "1 mb", "parquet.enable.dictionary": "false"}
+    table = bitlake.connect(str(tmp_path)).create_table("t", rows.schema, options=options)
+    table.append(rows)
+    scan = table.scan()._core
+    plan = scan.plan()
+    (whole,) = tasks_of(plan.files, plan.schemas)
+    for step, few in ((1000, True), (400, False)):
+        chosen = np.arange(7, len(ids), step)
+        counts = ReadCounts()
+        task = replace(whole, selection=Selection.of(BitMap(chosen), True))
+        parts = list(read_file(scan.store, task, ReadRequest(scan.state.schema, scan.columns, None), counts))
+        assert pa.concat_tables(parts).combine_chunks().equals(rows.take(pa.array(chosen)).combine_chunks())
+        assert counts.pages == (3 * len(chosen) if few else 0)
+
+        # Computed: bounds of pages do not tell which of them hold a match.
+        judged = table.scan(where=f"half + half % 1 * id IN ({', '.join(map(str, chosen // 2))})")
+        pairs = np.unique(chosen // 2 * 2)
+        assert judged.to_arrow().column("id").to_pylist() == np.sort(np.concatenate([pairs, pairs + 1])).tolist()
+        assert (judged.plan().metrics.pages_read > 0) is few

@@ -355,6 +355,27 @@ def split_rows(footer: Footer, rows: Int64s) -> list[Touched]:
     return touched
 
 
+def share_of_pages(footer: Footer, fetch_ranges: FetchRanges, rows: Int64s, columns: Sequence[str]) -> float:
+    """The share of these columns' bytes, from 0 to 1, that lies in pages with one of ``rows`` (sorted).
+
+    Only row groups with one of the rows count.  Offset indexes that are not known yet are read in one request.
+    """
+    touched = split_rows(footer, rows)
+    leaves = [leaf for c in map(footer.column, columns) for leaf in range(c.leaf, c.leaf_end)]
+    load_pages(footer, fetch_ranges, [(t.number, leaf) for t in touched for leaf in leaves])
+    wanted = total = 0
+    for group in touched:
+        chosen: dict[int, Any] = {}  # columns share layouts of pages, see :func:`plan_group`
+        for leaf in leaves:
+            pages = footer.cache.pages[group.number, leaf]
+            which = chosen.get(id(pages.first_rows))
+            if which is None:
+                which = chosen[id(pages.first_rows)] = np.diff(np.searchsorted(group.local, pages.first_rows)) > 0
+            sizes = pages.ends - pages.offsets
+            wanted, total = wanted + int(sizes[which].sum()), total + int(sizes.sum())
+    return wanted / total if total else 0.0
+
+
 class Choice:
     """Which pages of one layout hold the chosen rows of a row group, and where these are in those.
 

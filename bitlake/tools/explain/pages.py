@@ -116,6 +116,10 @@ def _map(
         return plain
     try:
         footer = footer_of(store, task)
+
+        def fetch(wanted: Sequence[tuple[int, int]]) -> Sequence[bytes]:
+            return store.read_ranges(task.path, wanted)
+
         names = [n for n in _needed(plan, task) if n in footer.columns]
         if not names:
             return FileMap(
@@ -124,11 +128,14 @@ def _map(
         groups = range(len(footer.row_groups))
         flat = [footer.column(n).leaf for n in names if footer.column(n).flat]
         pairs = [(g, leaf) for g in groups for n in names for leaf in _leaf_numbers(footer, n)]
-        load_pages(footer, lambda wanted: store.read_ranges(task.path, wanted), pairs)
+        load_pages(footer, fetch, pairs)
         wanted = [footer.row_groups[g].chunks[i] for g in groups for n in names for i in _leaf_numbers(footer, n)]
         column_bytes = _with_gaps([(c.start, c.start + c.compressed) for c in wanted])
-        page_bytes = _page_bytes(footer, names, file.selection.positions(rows), rows, column_bytes)
-        column, cells = _cells(footer, flat, file, fetched)
+        positions = file.selection.positions(rows)
+        # Of files from which many rows are chosen, all pages are read in order.
+        in_pages = by_pages(footer, fetch, positions, names)
+        page_bytes = _page_bytes(footer, names, positions) if in_pages else column_bytes
+        column, cells = _cells(footer, flat, file, positions, in_pages, fetched)
     except BitlakeError:
         return plain  # reading says what is wrong
     return FileMap(task.path, rows, size, READ, why, column, column_bytes, page_bytes, got, chosen, tuple(cells))
@@ -144,10 +151,8 @@ def _needed(plan: Plan, task: FileTask) -> list[str]:
     return [found.name for name in mapping if name in wanted and (found := mapping[name]) is not None]
 
 
-def _page_bytes(footer: Footer, names: Sequence[str], positions: Int64s, rows: int, whole: int) -> int:
-    """Bytes of the pages that hold a chosen row; of files from which many rows are chosen, all are read in order."""
-    if not by_pages(positions, rows):
-        return whole
+def _page_bytes(footer: Footer, names: Sequence[str], positions: Int64s) -> int:
+    """Bytes of the pages that hold a chosen row."""
     columns = [footer.column(n) for n in names]
     flat, nested = [c for c in columns if c.flat], [c for c in columns if not c.flat]
     plans = [plan_group(footer, flat, nested, touched) for touched in split_rows(footer, positions)]
@@ -170,7 +175,12 @@ def _leaf_numbers(footer: Footer, name: str) -> range:
 
 
 def _cells(
-    footer: Footer, flat: Sequence[int], file: PlannedFile, fetched: list[tuple[int, int]] | None
+    footer: Footer,
+    flat: Sequence[int],
+    file: PlannedFile,
+    positions: Int64s,
+    in_pages: bool,
+    fetched: list[tuple[int, int]] | None,
 ) -> tuple[str | None, list[Cell]]:
     rows = footer.rows
     if not flat or not rows:
@@ -182,11 +192,10 @@ def _cells(
         [p.first_rows[:-1] + g.first_row for p, g in zip(pages, footer.row_groups, strict=True)]
     ).astype(np.int64)
     bounds = np.append(starts, rows)
-    chosen = np.diff(np.searchsorted(file.selection.positions(rows), bounds))
-    by_page = by_pages(file.selection.positions(rows), rows)
+    chosen = np.diff(np.searchsorted(positions, bounds))
     spared = BOUNDS if file.by_pages else INDEX if file.pruned_by else VECTOR if file.deleted else BOUNDS
     # Where many rows are chosen, pages without one are read along.
-    wanted = (chosen > 0) | (not by_page)
+    wanted = (chosen > 0) | (not in_pages)
     states = np.zeros(len(starts), np.int64)
     if fetched is not None:
         fetched = [*fetched, (footer.cache.tail_offset, len(footer.cache.tail))]  # came with the footer
