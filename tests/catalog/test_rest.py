@@ -636,7 +636,10 @@ def test_views_are_kept_by_the_server(lake: Lake, server: rest_server.Server) ->
         lake.sql("CREATE VIEW t AS SELECT 1 AS a", engine="duckdb")
     with pytest.raises(InvalidRequest, match="1 views"):
         lake.drop_database("default")
-    lake.sql("CALL sys.alter_view_dialect(view => 'v', action => 'add', query => 'SELECT 1', engine => 'flink')")
+    lake.sql(
+        "CALL sys.alter_view_dialect(view => 'v', action => 'add', query => 'SELECT 1', engine => 'flink')",
+        engine="duckdb",
+    )
     assert server.views["default", "v"]["dialects"]["flink"] == "SELECT 1"
     lake.sql("DROP VIEW v", engine="duckdb")
     assert not server.views
