@@ -52,7 +52,7 @@ test: $(READY) $(CLASSES)
 	@$(BIN)/python -m compileall -q bitlake
 	$(PYTEST) $(ARGS)
 
-## exhaustive  the suite's tests of random cases, crashes, races and large tables that take seconds each (SECONDS= in which they may begin, their files in an order of SEED=)
+## exhaustive  what `make test` leaves out: random cases, crashes, races, large tables, and further cases of its tests (SECONDS= in which they may begin, their files in an order of SEED=)
 exhaustive: $(READY) $(CLASSES)
 	$(if $(SECONDS),BITLAKE_SECONDS=$(SECONDS) BITLAKE_ORDER=$(or $(CHOSEN_SEED),1)) $(PYTEST) -m "exhaustive and not interop and not cluster and not long" $(ARGS)
 

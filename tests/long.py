@@ -25,6 +25,25 @@ def few(values: Iterable[Any], *kept: Any) -> list[Any]:
     return [v if v in kept else long(*v) if isinstance(v, tuple) else long(v) for v in values]
 
 
+def some(values: Iterable[Any], *kept: Any) -> list[Any]:
+    """The values of a parameter, or tuples of several: `make test` runs those kept, `make exhaustive` the others."""
+    return [v if v in kept else _exhaustive(v) for v in values]
+
+
+def every(step: int, values: Iterable[Any]) -> list[Any]:
+    """The values of a parameter, or tuples of several: of ``step`` in turn `make test` runs the first one.
+
+    `make exhaustive` runs the others.
+    """
+    return [_exhaustive(v) if i % step else v for i, v in enumerate(values)]
+
+
+def _exhaustive(value: Any) -> Any:
+    if isinstance(value, type(pytest.param())):
+        return value if value.marks else value._replace(marks=[pytest.mark.exhaustive])
+    return exhaustive(*value) if isinstance(value, tuple) else exhaustive(value)
+
+
 def halves(*parameters: Iterable[Any]) -> list[Any]:
     """Every combination of the parameters' values: `make test` runs one half of them, `make long` the other.
 

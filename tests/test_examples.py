@@ -21,6 +21,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from long import exhaustive
 
 import bitlake
 from bitlake import _clock
@@ -181,7 +182,10 @@ def test_example(name: str, folder: Path) -> None:
     run(name, names(folder))
 
 
-@pytest.mark.parametrize("name", sorted(filter(needs_spark, EXAMPLES)))
+@pytest.mark.parametrize(
+    "name",
+    [exhaustive(n) if n in ("Lake.write_stream", "MergeBuilder") else n for n in sorted(filter(needs_spark, EXAMPLES))],
+)
 def test_example_on_spark(name: str, folder: Path, spark: Any) -> None:
     run(name, names(folder, spark))
 

@@ -8,6 +8,7 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 from cli.conftest import Cli
+from long import exhaustive
 
 import bitlake
 from bitlake.formatting import printable, printable_json
@@ -36,10 +37,10 @@ def hostile(tmp_path: Path) -> str:
         ["describe", "t"],
         ["files", "t"],
         ["explain", "t", "-w", "id = 1"],
-        ["history", "t"],
-        ["report", "t"],
-        ["verify", "t"],
-        ["advise", "t"],
+        exhaustive(["history", "t"]),
+        exhaustive(["report", "t"]),
+        exhaustive(["verify", "t"]),
+        exhaustive(["advise", "t"]),
     ],
 )
 def test_what_a_table_says_reaches_no_terminal_as_a_command(cli: Cli, hostile: str, arguments: list[str]) -> None:

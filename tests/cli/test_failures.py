@@ -13,6 +13,7 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 from cli.conftest import Cli, environment
+from long import exhaustive
 
 import bitlake
 from bitlake.cli.app import COMMANDS
@@ -187,7 +188,9 @@ def test_a_closed_standard_input_is_empty(lake: bitlake.Lake, home: Path, comman
     assert (done.returncode, done.stderr.split("\n")[0]) == expected, done.stderr
 
 
-@pytest.mark.parametrize("command", ["describe orders", "describe orders --json", "tables --json", "explain orders"])
+@pytest.mark.parametrize(
+    "command", ["describe orders", exhaustive("describe orders --json"), "tables --json", exhaustive("explain orders")]
+)
 def test_a_closed_standard_output_takes_nothing(lake: bitlake.Lake, home: Path, command: str) -> None:
     """Bug: "this is a bug in bitlake: 'NoneType' object has no attribute 'isatty'"."""
     line = f"{shlex.quote(sys.executable)} -m bitlake {command} >&-"
@@ -196,7 +199,7 @@ def test_a_closed_standard_output_takes_nothing(lake: bitlake.Lake, home: Path, 
     assert (done.returncode, done.stderr) == (0, "")
 
 
-@pytest.mark.parametrize("encoding", ["ascii", "latin-1", "cp1252", "utf-8"])
+@pytest.mark.parametrize("encoding", ["ascii", exhaustive("latin-1"), exhaustive("cp1252"), "utf-8"])
 def test_characters_that_an_encoding_lacks_are_escaped(tmp_path: Path, encoding: str) -> None:
     """Bug: "this is a bug in bitlake: UnicodeEncodeError", also for the ticks and dashes of bitlake's own tables."""
     lake = bitlake.connect(tmp_path / "lake")
@@ -217,7 +220,8 @@ def test_characters_that_an_encoding_lacks_are_escaped(tmp_path: Path, encoding:
 
 
 @pytest.mark.parametrize(
-    "command", [["sql", b"SELECT \xff"], ["describe", b"\xff"], ["count", "orders", "--where", b"status = '\xff'"]]
+    "command",
+    [["sql", b"SELECT \xff"], ["describe", b"\xff"], exhaustive(["count", "orders", "--where", b"status = '\xff'"])],
 )
 def test_arguments_that_are_not_utf8(lake: bitlake.Lake, home: Path, command: list[str | bytes]) -> None:
     """Bug: Spark's connection broke at such a statement, and "Spark's Java process does not answer"."""

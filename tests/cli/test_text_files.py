@@ -7,6 +7,7 @@ import random
 
 import pyarrow as pa
 import pytest
+from long import exhaustive
 from pyarrow import csv, json
 
 from bitlake.cli import text_files
@@ -35,11 +36,12 @@ def records(text: bytes) -> tuple[list[dict[str, str]], int]:
     return table.to_pylist(), len(others)
 
 
-def test_blocks_of_csv_hold_the_records_that_arrow_sees() -> None:
+@pytest.mark.parametrize("texts", [300, exhaustive(1500)])
+def test_blocks_of_csv_hold_the_records_that_arrow_sees(texts: int) -> None:
     """Quotes stand around values, are doubled, are stray, or are not closed; lines end in all three ways."""
     made = random.Random(7)
     blocks = 0
-    for _ in range(1500):
+    for _ in range(texts):
         text = "".join(made.choices(PARTS, k=made.randrange(1, 60))).encode()
         try:
             parts = list(csv_blocks(io.BytesIO(text), made.randrange(1, 25), ",", '"'))
@@ -51,7 +53,7 @@ def test_blocks_of_csv_hold_the_records_that_arrow_sees() -> None:
         assert b"".join(parts) == text
         found = [records(part) for part in parts]
         assert ([row for rows, _ in found for row in rows], sum(others for _, others in found)) == records(text)
-    assert blocks > 3000
+    assert blocks > 2 * texts
 
 
 def test_blocks_of_json_end_with_a_line() -> None:

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from long import exhaustive
 from pyroaring import BitMap
 
 from bitlake.codec import roaring
@@ -72,7 +73,7 @@ def test_a_bitmap_is_serialized_in_windows_as_at_once(dense, others, start, few)
         assert roaring.serialize_after(b"head", bitmap) == b"head" + bitmap.serialize()
 
 
-@pytest.mark.parametrize("start", [0, 5, 65536, 70_000, 200_000])
+@pytest.mark.parametrize("start", [0, exhaustive(5), 65536, exhaustive(70_000), 200_000])
 @pytest.mark.parametrize("step", [1, 2, 3, 50])
 @pytest.mark.parametrize("stop", [4 * 65536 + 17, 4 * 65536, 4 * 65536 + 30_000])
 def test_a_mask_of_part_of_a_bitmap(start, step, stop, monkeypatch):
@@ -113,7 +114,7 @@ def test_masks_of_bit_sets_with_gaps_between(keys, start, stop):
     assert np.array_equal(np.flatnonzero(mask) + start, rows[(rows >= start) & (rows < stop)])
 
 
-@pytest.mark.parametrize("base", [0, 5 * 65536])
+@pytest.mark.parametrize("base", [0, exhaustive(5 * 65536)])
 def test_positions_of_any_order_near_and_far(base):
     """Repeated, two alone, and dense beside sparse, each at the start of a container and inside of one."""
     dense = np.arange(base + 70, base + 140_000)

@@ -10,7 +10,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from long import long
+from long import exhaustive, long
 
 import bitlake
 from bitlake.engine import dml
@@ -136,10 +136,10 @@ MERGES = (
     "options",
     [
         {},
-        {"deletion-vectors.enabled": "true"},
+        exhaustive({"deletion-vectors.enabled": "true"}),
         {"primary-key": "id", "bucket": "1"},
         {"primary-key": "id", "bucket": "-1"},
-        {"primary-key": "id", "bucket": "1", "deletion-vectors.enabled": "true"},
+        exhaustive({"primary-key": "id", "bucket": "1", "deletion-vectors.enabled": "true"}),
     ],
 )
 @pytest.mark.parametrize("pruned", [False, True])

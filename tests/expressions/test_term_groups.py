@@ -14,7 +14,7 @@ from expressions.oracle import truth
 from expressions.test_evaluate import FIELDS, KINDS, NAMES, _bounds, column
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from long import long
+from long import exhaustive, long
 
 from bitlake.expressions import evaluate as evaluation
 from bitlake.expressions import statistics
@@ -87,7 +87,7 @@ def answers(tree: Predicate, data: dict[str, list[Any]]) -> list[bool]:
     return [truth(tree, {n: v[r] for n, v in data.items()}) is True for r in range(rows)]
 
 
-@pytest.mark.parametrize("examples", [120, long(400)])
+@pytest.mark.parametrize("examples", [40, exhaustive(120), long(400)])
 def test_every_row_as_the_oracle_says(examples: int) -> None:
     @given(st.data(), trees(), st.booleans())
     @settings(max_examples=examples, deadline=None)
@@ -120,7 +120,7 @@ def bounds_of(name: str, stats: list[ColumnStats]) -> ColumnBounds:
     return ColumnBounds(form, ends(lows), ends(highs), *has, nulls, any(s.truncated for s in stats))
 
 
-@pytest.mark.parametrize("examples", [120, long(400)])
+@pytest.mark.parametrize("examples", [40, exhaustive(120), long(400)])
 def test_statistics_prove_at_least_as_much_and_never_lie(examples: int) -> None:
     @given(st.data(), trees(), st.booleans(), st.booleans())
     @settings(max_examples=examples, deadline=None)

@@ -7,6 +7,7 @@ import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from long import exhaustive
 from pyroaring import BitMap
 
 from bitlake.errors import CorruptError, StorageUnavailable
@@ -92,19 +93,23 @@ rows_ = st.lists(st.tuples(texts, numbers, floats, numbers), min_size=1, max_siz
 CHOICES = [(c, t) for c in ("s", "i", "d") for t in INDEX_TYPES if INDEX_TYPES[t].supports(KINDS[c])]
 
 
-@settings(max_examples=300, deadline=None)
-@given(rows_, trees, st.lists(st.sampled_from(CHOICES), unique=True))
-def test_what_is_selected_holds_every_match(raw: list[Any], predicate: Predicate, specs: list[tuple[str, str]]) -> None:
-    rows = dict(zip(("s", "i", "d", "plain"), map(list, zip(*raw, strict=True)), strict=True))
-    data = container(rows, specs) or encode_container({})
-    index = opened(data, len(raw), strict=True)
-    got = index.evaluate(predicate)
-    want = {i for i in range(len(raw)) if truth(predicate, rows, i)}
-    chosen = set(got.positions(len(raw)).tolist())
-    assert want <= chosen
-    if got.exact:
-        assert want == chosen
-    assert index.problems == []
+@pytest.mark.parametrize("examples", [60, exhaustive(300)])
+def test_what_is_selected_holds_every_match(examples: int) -> None:
+    @settings(max_examples=examples, deadline=None)
+    @given(rows_, trees, st.lists(st.sampled_from(CHOICES), unique=True))
+    def run(raw: list[Any], predicate: Predicate, specs: list[tuple[str, str]]) -> None:
+        rows = dict(zip(("s", "i", "d", "plain"), map(list, zip(*raw, strict=True)), strict=True))
+        data = container(rows, specs) or encode_container({})
+        index = opened(data, len(raw), strict=True)
+        got = index.evaluate(predicate)
+        want = {i for i in range(len(raw)) if truth(predicate, rows, i)}
+        chosen = set(got.positions(len(raw)).tolist())
+        assert want <= chosen
+        if got.exact:
+            assert want == chosen
+        assert index.problems == []
+
+    run()
 
 
 def test_answers() -> None:

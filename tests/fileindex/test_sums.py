@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
+from long import every, some
 from pyroaring import BitMap
 
 from bitlake.errors import BitlakeError
@@ -44,7 +45,7 @@ def values_of(rng: random.Random, kind: str, rows: int, dense: bool) -> list[int
 
 
 @pytest.mark.parametrize("index", INDEXES)
-@pytest.mark.parametrize("kind", BITS)
+@pytest.mark.parametrize("kind", every(2, BITS))
 def test_groups_of_rows(index: str, kind: str) -> None:
     if index == "bitmap" and "DECIMAL" in kind:
         pytest.skip("bitmap takes no decimals")
@@ -84,7 +85,7 @@ def test_rows_by_value(index: str) -> None:
     assert reader.groups(None, 4) is None
 
 
-@pytest.mark.parametrize("index", INDEXES)
+@pytest.mark.parametrize("index", some(INDEXES, "bsi", "range-bitmap"))
 def test_damage_is_an_error_of_ours(index: str) -> None:
     """Of damaged payloads sums and groups raise nothing but what readers of indexes catch."""
     rng = random.Random(4)

@@ -4,7 +4,7 @@ import random
 
 import pyarrow as pa
 import pytest
-from long import full, long
+from long import every, full, long
 from random_texts import random_pattern, random_text
 
 from bitlake.errors import CorruptError, InvalidRequest
@@ -34,7 +34,7 @@ def rows_of(selection: Selection | None, count: int) -> set[int]:
     return set(range(count)) if selection is None else set(selection.positions(count).tolist())
 
 
-@pytest.mark.parametrize("seed", [*range(12), *map(long, range(12, full(90, 300)))])
+@pytest.mark.parametrize("seed", every(2, [*range(12), *map(long, range(12, full(90, 300)))]))
 def test_no_row_with_the_tokens_is_skipped(seed: int) -> None:
     rng = random.Random(seed)
     texts = [random_text(rng) for _ in range(rng.randint(1, 150))]

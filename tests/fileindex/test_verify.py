@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
+from long import exhaustive
 
 from bitlake.errors import BitlakeError
 from bitlake.fileindex.bloom_filter import BloomWriter
@@ -56,7 +57,7 @@ def test_other_options_are_no_fault(index: str, kind: str, usual: dict[str, str]
 
 
 @pytest.mark.parametrize(("index", "kind", "usual", "other"), KINDS)
-@pytest.mark.parametrize("row", [0, 3, 250, ROWS - 1])
+@pytest.mark.parametrize("row", [0, exhaustive(3), exhaustive(250), ROWS - 1])
 def test_one_other_value_is_a_fault(
     index: str, kind: str, usual: dict[str, str], other: dict[str, str], row: int
 ) -> None:

@@ -19,6 +19,7 @@ import pyarrow as pa
 import pyarrow.orc as arrow_orc
 import pytest
 from formats.orc_files import decimals_file, strings_file
+from long import exhaustive
 
 from bitlake.errors import BitlakeError, CorruptError, StorageUnavailable
 from bitlake.formats import orc
@@ -123,7 +124,16 @@ def test_lengths_that_lead_outside_do_not_end_this_process() -> None:
 
 
 @pytest.mark.parametrize(
-    ("footer", "stripe"), [(3, 2), (2, 1), (1, 2), (2, 1 << 40), (1 << 40, 1 << 40), (1 << 62, 1 << 62), (0, 2)]
+    ("footer", "stripe"),
+    [
+        (3, 2),
+        exhaustive(2, 1),
+        (1, 2),
+        exhaustive(2, 1 << 40),
+        exhaustive(1 << 40, 1 << 40),
+        exhaustive(1 << 62, 1 << 62),
+        (0, 2),
+    ],
 )
 def test_row_counts_that_cannot_be_are_refused(footer: int, stripe: int) -> None:
     with pytest.raises(CorruptError):

@@ -18,7 +18,7 @@ from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import rsa
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from long import long
+from long import exhaustive, long
 
 from bitlake.errors import AccessDenied, BitlakeError, InvalidRequest, StorageUnavailable
 from bitlake.io import open_store
@@ -247,7 +247,7 @@ def _texts(scheme: str, options: dict[str, str]) -> list[str]:
         return [str(e), repr(e), str(e.__cause__)]
 
 
-@pytest.mark.parametrize("examples", [20, long(60)])
+@pytest.mark.parametrize("examples", [8, exhaustive(20), long(60)])
 def test_what_a_server_repeats_is_in_no_message(server: Any, examples: int) -> None:
     """A proxy or a store that quotes the request, with its key."""
 

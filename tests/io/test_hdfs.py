@@ -18,6 +18,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import webhdfs_server as hdfs
+from long import exhaustive
 from store_checks import check_one_creates, check_ranges
 
 from bitlake.errors import AccessDenied, AlreadyExists, InvalidRequest, NotFound, StorageUnavailable
@@ -287,7 +288,7 @@ def test_gateways_without_rename_options(cluster: hdfs.Cluster, monkeypatch: pyt
     assert store.read(f"{root}/f") == b"three" and [f.name for f in store.list(root)] == ["f"]
 
 
-@pytest.mark.parametrize("what", [hdfs.DROP, hdfs.CUT, hdfs.UNAVAILABLE])
+@pytest.mark.parametrize("what", [exhaustive(hdfs.DROP), hdfs.CUT, exhaustive(hdfs.UNAVAILABLE)])
 def test_reading_is_tried_again(cluster: hdfs.Cluster, what: str) -> None:
     store, root = store_of(cluster)
     store.write(f"{root}/f", b"0123456789")

@@ -13,6 +13,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import s3_server
+from long import exhaustive
 from store_checks import check_one_creates, check_ranges
 
 from bitlake.errors import AccessDenied, InvalidRequest, NotFound, StorageUnavailable, UnsupportedFeature
@@ -446,7 +447,9 @@ def test_ranges_share_a_request_over_gaps_of_a_size(
     assert len(proxy.seen) == requests
 
 
-@pytest.mark.parametrize("trouble", [flaky_proxy.UNAVAILABLE, flaky_proxy.DROP, flaky_proxy.LOSE_ANSWER])
+@pytest.mark.parametrize(
+    "trouble", [flaky_proxy.UNAVAILABLE, exhaustive(flaky_proxy.DROP), exhaustive(flaky_proxy.LOSE_ANSWER)]
+)
 def test_reads_and_replacing_writes_are_tried_again(proxy: flaky_proxy.Proxy, trouble: str) -> None:
     store = at(proxy)
     proxy.plan = lambda method, path, number: trouble if number % 2 == 0 else flaky_proxy.PASS
@@ -460,7 +463,9 @@ def test_reads_and_replacing_writes_are_tried_again(proxy: flaky_proxy.Proxy, tr
     assert proxy.count(trouble) >= 5
 
 
-@pytest.mark.parametrize("trouble", [flaky_proxy.CUT, flaky_proxy.DROP, flaky_proxy.LOSE_ANSWER])
+@pytest.mark.parametrize(
+    "trouble", [exhaustive(flaky_proxy.CUT), exhaustive(flaky_proxy.DROP), flaky_proxy.LOSE_ANSWER]
+)
 def test_listings_and_deletions_are_repeated_if_the_connection_breaks(proxy: flaky_proxy.Proxy, trouble: str) -> None:
     """obstore repeats no deletion, and no listing of whose response it has the first byte."""
     store = at(proxy)

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
+from long import every, exhaustive
 
 import bitlake
 from bitlake.errors import CorruptError, StorageUnavailable
@@ -71,7 +72,7 @@ def some_groups(chosen: random.Random) -> list[list[tuple[int, int]]]:
 
 
 @pytest.mark.parametrize("interleaved", [False, True])
-@pytest.mark.parametrize("seed", range(10))
+@pytest.mark.parametrize("seed", every(3, range(10)))
 def test_each_byte_is_fetched_once_and_is_the_files(seed: int, interleaved: bool) -> None:
     chosen = random.Random(seed)
     groups, fetch = some_groups(chosen), Requests()
@@ -193,7 +194,7 @@ def test_a_file_that_is_closed_early_fetches_no_more() -> None:
     assert len(seen) <= begun + remote_files._REQUESTS_OF_A_FILE and len(seen) < 100
 
 
-@pytest.mark.parametrize("group_bytes", [128 << 20, 0], ids=["whole chunks", "interleaved"])
+@pytest.mark.parametrize("group_bytes", [128 << 20, exhaustive(0)], ids=["whole chunks", "interleaved"])
 def test_scans_of_remote_tables_give_what_local_ones_do(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, group_bytes: int
 ) -> None:
@@ -258,7 +259,7 @@ else:
 """
 
 
-@pytest.mark.parametrize(("when", "printed"), [("thread", "200000 12 200002"), ("atexit", "200000")])
+@pytest.mark.parametrize(("when", "printed"), [("thread", "200000 12 200002"), exhaustive("atexit", "200000")])
 def test_threads_read_and_write_when_the_main_one_has_ended(when: str, printed: str) -> None:
     """Executors took no work by then: no table of an object store could be read or written."""
     done = subprocess.run([sys.executable, "-c", _LATE, when], capture_output=True, text=True, timeout=60, check=False)

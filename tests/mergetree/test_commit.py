@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import logging
 import random
 from collections.abc import Callable
@@ -14,7 +15,7 @@ import pyarrow as pa
 import pytest
 from faults import Between, each_call_failing, noted_sleep, strays
 from keyed_tables import COLUMNS, DV, made, read, rows_of
-from long import long
+from long import exhaustive, long, some
 
 import bitlake
 from bitlake.errors import CommitConflict, StorageUnavailable
@@ -296,7 +297,7 @@ def test_known_keys_of_a_dynamic_bucket_that_was_overwritten(partition: dict[str
     assert sorted(read(table).items()) == [(8, "again"), (100, "new")] and table.count() == 2
 
 
-@pytest.mark.parametrize("options", [DV, {"num-sorted-run.compaction-trigger": "2"}])
+@pytest.mark.parametrize("options", [DV, exhaustive({"num-sorted-run.compaction-trigger": "2"})])
 def test_writers_and_a_compactor_lose_nothing(options: dict[str, str], tmp_path: Path) -> None:
     root = made(tmp_path, **options, bucket="2", **{"commit.max-retries": "10"}).path
     rounds = 12
@@ -492,9 +493,19 @@ OTHERS: dict[str, tuple[Callable[[Table], object], dict[int, str]]] = {
 }
 
 
-@pytest.mark.parametrize("options", [{}, DV, {"bucket": "-2"}, {"merge-engine": "partial-update"}], ids=str)
-@pytest.mark.parametrize("other", OTHERS)
-@pytest.mark.parametrize("statement", STATEMENTS)
+@pytest.mark.parametrize(
+    ("statement", "other", "options"),
+    some(
+        itertools.product(STATEMENTS, OTHERS, [{}, DV, {"bucket": "-2"}, {"merge-engine": "partial-update"}]),
+        ("update", "truncate", {}),
+        ("update", "rollback", DV),
+        ("update", "upsert", {"bucket": "-2"}),
+        ("delete", "overwrite", {"merge-engine": "partial-update"}),
+        ("delete", "rollback", {}),
+        ("delete", "upsert", DV),
+    ),
+    ids=str,
+)
 def test_a_statement_beside_what_replaces_the_rows_that_it_read(
     tmp_path: Path, statement: str, other: str, options: dict[str, str]
 ) -> None:
@@ -514,7 +525,7 @@ def test_a_statement_beside_what_replaces_the_rows_that_it_read(
     assert done > 3
 
 
-@pytest.mark.parametrize("options", [{}, DV, {"changelog-producer": "lookup"}], ids=str)
+@pytest.mark.parametrize("options", [{}, exhaustive(DV), exhaustive({"changelog-producer": "lookup"})], ids=str)
 def test_an_update_beside_a_delete_whose_rows_were_compacted_away(tmp_path: Path, options: dict[str, str]) -> None:
     """No live file showed the numbers of the -D rows any more, and the update brought the rows back."""
     for number in range(0, 400, 5):

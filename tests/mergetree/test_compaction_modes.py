@@ -9,7 +9,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from long import halves, long
+from long import every, exhaustive, halves, long
 from lsm_bucket import BucketTable
 from lsm_builders import context_of, put_files, rows_of, state_of
 
@@ -49,7 +49,7 @@ MERGED: dict[str, tuple[dict[str, str], Sequence[int]]] = {
 }
 
 
-@pytest.mark.parametrize("case", MERGED)
+@pytest.mark.parametrize("case", every(2, MERGED))
 @pytest.mark.parametrize("rounds", [4, long(8)])
 def test_merge_on_read_shows_the_same_whatever_was_compacted(case: str, rounds: int, tmp_path: Path) -> None:
     options, kinds = MERGED[case]
@@ -68,7 +68,7 @@ def test_merge_on_read_shows_the_same_whatever_was_compacted(case: str, rounds: 
 
 
 @pytest.mark.parametrize(
-    ("more", "case"), halves(["", "small", "formats"], ["deduplicate", "partial-update", "aggregation"])
+    ("more", "case"), every(4, halves(["", "small", "formats"], ["deduplicate", "partial-update", "aggregation"]))
 )
 def test_lookup_changelogs_without_vectors(case: str, more: str, tmp_path: Path) -> None:
     options = {"deduplicate": {}, "partial-update": {"merge-engine": "partial-update"}, "aggregation": SUM}[case]
@@ -101,7 +101,7 @@ def test_force_lookup_needs_no_changelog(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("producer", ["none", "lookup"])
-@pytest.mark.parametrize("more", [{}, {**SMALL, "ignore-delete": "true"}], ids=["", "small"])
+@pytest.mark.parametrize("more", [{}, exhaustive({**SMALL, "ignore-delete": "true"})], ids=["", "small"])
 def test_the_first_row_stays(producer: str, more: dict[str, str], tmp_path: Path) -> None:
     options = {"merge-engine": "first-row", "changelog-producer": producer, **more}
     table = BucketTable(tmp_path, options, ("k", "x"), 11)
@@ -131,7 +131,7 @@ def test_first_row_takes_no_deletes(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("case", "deduplicate"), halves(["deduplicate", "partial-update", "aggregation", "small"], [True, False])
+    ("case", "deduplicate"), every(4, halves(["deduplicate", "partial-update", "aggregation", "small"], [True, False]))
 )
 def test_full_compactions_tell_what_changed_since_the_last(case: str, deduplicate: bool, tmp_path: Path) -> None:
     options = {"partial-update": {"merge-engine": "partial-update"}, "aggregation": SUM, "small": SMALL}.get(case, {})

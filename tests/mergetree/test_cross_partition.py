@@ -9,7 +9,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from caches import forget
-from long import halves, long
+from long import every, halves, long
 from store_wrappers import CountingStore
 
 import bitlake
@@ -160,7 +160,7 @@ def test_many_keys_are_looked_up_by_their_range_in_key_columns_only(tmp_path: Pa
     assert found["p"] == [3] * 600 + [1] * 400 + [2] * 1000
 
 
-@pytest.mark.parametrize("name", ENGINES)
+@pytest.mark.parametrize("name", every(2, ENGINES))
 def test_a_write_to_a_large_table_loads_the_partitions_that_its_rows_go_to(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

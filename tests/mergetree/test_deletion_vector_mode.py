@@ -14,6 +14,7 @@ import pyarrow as pa
 import pytest
 from caches import forget
 from faults import Between
+from long import exhaustive
 from store_wrappers import CountingStore, FaultyStore
 
 import bitlake
@@ -101,7 +102,9 @@ def test_rows_of_level_0_are_settled_only_for_readers_with_vectors(tmp_path: Pat
     assert is_settled(state, level_0=True) and not is_settled(state)
 
 
-@pytest.mark.parametrize("options", [{}, {"bucket": "-1"}, {"write_only": "true"}, {"changelog_producer": "lookup"}])
+@pytest.mark.parametrize(
+    "options", [{}, exhaustive({"bucket": "-1"}), {"write_only": "true"}, exhaustive({"changelog_producer": "lookup"})]
+)
 def test_on_and_off_again_with_data(tmp_path: Path, options: dict[str, str]) -> None:
     table = make(tmp_path, **options)
     model: dict[int, int] = {}
@@ -225,7 +228,7 @@ def test_tables_that_take_no_vectors(tmp_path: Path, options: dict[str, str]) ->
     assert ENABLED not in table.schema.options
 
 
-@pytest.mark.parametrize("after", [False, True])
+@pytest.mark.parametrize("after", [exhaustive(False), True])
 @pytest.mark.parametrize("on", [True, False])
 def test_another_writer_commits_around_the_switch(tmp_path: Path, on: bool, after: bool) -> None:
     table = make(tmp_path, **({} if on else {"deletion_vectors__enabled": "true"}))
@@ -262,7 +265,7 @@ def compact_in_old_mode(table: Table, model: dict[int, int], old: TableSchema, m
         assert dml.compact(table._core, state, state.entries(), False) is not None
 
 
-@pytest.mark.parametrize("then_writes", [False, True])
+@pytest.mark.parametrize("then_writes", [exhaustive(False), True])
 @pytest.mark.parametrize("on", [True, False])
 def test_a_compaction_of_the_old_mode_that_looked_at_the_schema_before(
     tmp_path: Path, on: bool, then_writes: bool, monkeypatch: pytest.MonkeyPatch
@@ -294,7 +297,7 @@ def test_a_compaction_of_the_old_mode_that_looked_at_the_schema_before(
     assert table.maintenance.verify().ok
 
 
-@pytest.mark.parametrize("then_on", [True, False])
+@pytest.mark.parametrize("then_on", [True, exhaustive(False)])
 @pytest.mark.parametrize("on", [True, False])
 def test_a_switch_that_died_after_a_compaction_of_the_old_mode(
     tmp_path: Path, on: bool, then_on: bool, monkeypatch: pytest.MonkeyPatch
@@ -450,7 +453,7 @@ def test_a_compaction_that_began_before_the_switch(tmp_path: Path, on: bool) -> 
 
 
 @pytest.mark.parametrize("key", ["k,p", ""])
-@pytest.mark.parametrize("overwrites", [True, False])
+@pytest.mark.parametrize("overwrites", [exhaustive(True), False])
 def test_a_write_to_one_partition_beside_a_rescale(tmp_path: Path, key: str, overwrites: bool) -> None:
     """Its files had the old number of buckets, and later writes to the partition were refused."""
     schema = SCHEMA.append(pa.field("p", pa.int32()))

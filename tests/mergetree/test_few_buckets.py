@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from caches import forget
 from keyed_tables import COLUMNS, made, rows_of
-from long import halves, long
+from long import every, halves, long
 from made_entries import made_entries
 
 import bitlake
@@ -101,7 +101,7 @@ def test_rows_end_as_in_a_dictionary(
     assert table.maintenance.verify().ok
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", every(2, KINDS))
 def test_the_same_buckets_as_of_a_small_table(tmp_path: Path, kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
     shapes = []
     for name in ("small", "large"):
@@ -119,7 +119,7 @@ def test_the_same_buckets_as_of_a_small_table(tmp_path: Path, kind: str, monkeyp
     assert shapes[0] == shapes[1]
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", every(2, KINDS))
 def test_live_entries_of_other_buckets_stay_columns(tmp_path: Path, kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Deleted ones become objects in the commit, to find what they delete; merges of manifests drop them."""
     table = made(tmp_path, **KINDS[kind])

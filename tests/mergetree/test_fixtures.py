@@ -10,6 +10,7 @@ import pyarrow.compute as pc
 import pytest
 from answers import arrow_rows, expected_value, plain
 from fixtures import answered, expected, warehouse
+from long import every
 
 import bitlake
 
@@ -27,7 +28,7 @@ def lake() -> bitlake.Lake:
     return bitlake.connect(str(warehouse()))
 
 
-@pytest.mark.parametrize(("name", "sql", "rows"), answered([*TABLES, TRAVEL]))
+@pytest.mark.parametrize(("name", "sql", "rows"), every(2, answered([*TABLES, TRAVEL])))
 def test_scan_gives_paimons_rows(lake: bitlake.Lake, name: str, sql: str, rows: list[list[Any]]) -> None:
     match = _QUERY.match(sql)
     assert match is not None, sql
@@ -55,7 +56,7 @@ def test_scan_gives_paimons_rows(lake: bitlake.Lake, name: str, sql: str, rows: 
     assert sorted(unpruned, key=repr) == sorted(wanted, key=repr)
 
 
-@pytest.mark.parametrize("name", TABLES)
+@pytest.mark.parametrize("name", every(2, TABLES))
 def test_limits_orders_and_answers_agree_with_the_rows(lake: bitlake.Lake, name: str) -> None:
     table = lake.table(name)
     every = table.scan().to_arrow().sort_by("order_id")

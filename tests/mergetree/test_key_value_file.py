@@ -12,6 +12,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from long import every
 from lsm_builders import row_schema
 from store_wrappers import FaultyStore
 
@@ -68,7 +69,7 @@ def context_of(state: TableState, root: Path) -> MergeTreeContext:
     return MergeTreeContext(state.name, TablePaths(str(root)), state.schema, {state.schema.id: state.schema})
 
 
-@pytest.mark.parametrize("table", TABLES)
+@pytest.mark.parametrize("table", every(3, TABLES))
 def test_a_files_entry_is_as_paimon_made_it(table: str, tmp_path: Path) -> None:
     state = opened(table)
     context, tried = context_of(state, tmp_path), 0

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import random
 from collections.abc import Callable
 from dataclasses import replace
@@ -11,6 +12,7 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 from faults import Between
+from long import exhaustive, some
 
 import bitlake
 from bitlake.file_store_table import FileStoreTable
@@ -45,7 +47,7 @@ def counts(table: Table) -> dict[bytes, set[int]]:
     return out
 
 
-@pytest.mark.parametrize("function", ["default", "mod"])
+@pytest.mark.parametrize("function", ["default", exhaustive("mod")])
 def test_rows_are_there_after_the_write(tmp_path: Path, function: str) -> None:
     """Rows of a batch write were postponed whatever ``postpone.batch-write-fixed-bucket`` said."""
     more = {"bucket_key": "id", "bucket_function__type": "mod"} if function == "mod" else {}
@@ -89,11 +91,12 @@ def test_rows_wait_if_the_option_says_so(tmp_path: Path) -> None:
     assert found(table) == {("a", 1): 1}
 
 
-def test_a_batch_write_while_postponed_rows_get_their_buckets(tmp_path: Path) -> None:
+@pytest.mark.parametrize("step", [4, exhaustive(1)])
+def test_a_batch_write_while_postponed_rows_get_their_buckets(tmp_path: Path, step: int) -> None:
     """Both numbered their rows alike: some rows of the batch won, and others lost."""
     options = {"postpone__default_bucket_num": "1", "num_sorted_run__compaction_trigger": "9"}
     ids, seen = list(range(6)), set()
-    for number in range(100):
+    for number in range(0, 100, step):
         table = make(tmp_path / str(number), postpone__batch_write_fixed_bucket="false", **options)
         table.upsert(pa.table({"p": ["a"] * 6, "id": ids, "v": [1] * 6}, schema=SCHEMA))
         table.alter_options({"postpone.batch-write-fixed-bucket": "true"})
@@ -117,9 +120,15 @@ STATEMENTS: dict[str, Callable[[Table], object]] = {
 }
 
 
-@pytest.mark.parametrize("fixed", ["true", "false"])
-@pytest.mark.parametrize("waiting", ["upserted", "deleted"])
-@pytest.mark.parametrize("statement", STATEMENTS)
+@pytest.mark.parametrize(
+    ("statement", "waiting", "fixed"),
+    some(
+        itertools.product(STATEMENTS, ["upserted", "deleted"], ["true", "false"]),
+        ("update", "upserted", "true"),
+        ("update", "deleted", "false"),
+        ("delete", "upserted", "false"),
+    ),
+)
 def test_a_statement_while_postponed_rows_get_their_buckets(
     tmp_path: Path, statement: str, waiting: str, fixed: str
 ) -> None:

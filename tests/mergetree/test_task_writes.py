@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
+from long import exhaustive
 
 import bitlake
 from bitlake.errors import CorruptError, InvalidRequest
@@ -174,7 +175,7 @@ def placed(lake: bitlake.Lake, where: str, **options: str) -> Table:
 
 
 @pytest.mark.parametrize("where", ["dynamic", "across"])
-@pytest.mark.parametrize("vectors", ["false", "true"])
+@pytest.mark.parametrize("vectors", ["false", exhaustive("true")])
 def test_rows_that_tasks_cannot_place_are_placed_by_the_commit(
     lake: bitlake.Lake, where: str, vectors: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from long import long
+from long import exhaustive, long
 
 import bitlake
 from bitlake.codec.binary_row import decode_row
@@ -173,9 +173,9 @@ def _summed(old: dict[str, Any], new: dict[str, Any]) -> dict[str, Any]:
     "options",
     [
         {},
-        {"deletion_vectors__enabled": "true"},
+        exhaustive({"deletion_vectors__enabled": "true"}),
         {"changelog_producer": "lookup", "num_sorted_run__compaction_trigger": "2"},
-        {"changelog_producer": "full-compaction", "write_buffer_size": "500 b"},
+        exhaustive({"changelog_producer": "full-compaction", "write_buffer_size": "500 b"}),
     ],
 )
 @pytest.mark.parametrize(
@@ -377,7 +377,7 @@ def test_postponed_rows_wait_as_paimon_has_them(tmp_path: Path) -> None:
     [
         ({}, 1),
         ({"deletion_vectors__enabled": "true", "postpone__default_bucket_num": "3"}, 3),
-        ({"deletion_vectors__enabled": "true", "postpone__target_row_num_per_bucket": "1"}, None),
+        exhaustive({"deletion_vectors__enabled": "true", "postpone__target_row_num_per_bucket": "1"}, None),
     ],
 )
 def test_postponed_rows_get_buckets_when_they_are_compacted(

@@ -12,7 +12,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from long import halves
+from long import every, halves
 
 import bitlake
 
@@ -50,7 +50,7 @@ def _place(value: Any) -> Any:
 
 @pytest.mark.parametrize(
     ("options", "kind"),
-    halves([{"deletion-vectors.enabled": "true"}, {"num-sorted-run.compaction-trigger": "2"}], KEYS),
+    every(2, halves([{"deletion-vectors.enabled": "true"}, {"num-sorted-run.compaction-trigger": "2"}], KEYS)),
 )
 def test_a_table_is_what_a_dictionary_would_be(kind: str, options: dict[str, str], tmp_path: Path) -> None:
     type_, make = KEYS[kind]

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 from fixtures import warehouse
+from long import exhaustive
 
 from bitlake.codec.binary_row import encode_row_with_arity
 from bitlake.errors import BitlakeError
@@ -91,7 +92,7 @@ def test_no_entries_and_other_schemas() -> None:
 
 
 @pytest.mark.parametrize("types", ["INT", "STRING"])
-@pytest.mark.parametrize("count", [1, 4, 5, 60])
+@pytest.mark.parametrize("count", [exhaustive(1), exhaustive(4), 5, 60])
 def test_blocks_of_chosen_partitions(types: str, count: int) -> None:
     """All entries of them are found, however many are asked for, and blocks of others are left out."""
     rng = random.Random(count)

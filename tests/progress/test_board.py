@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from long import exhaustive
 
 from bitlake import progress as progress_module
 from bitlake.progress import Board, Job, Notebook, job, place
@@ -60,7 +61,7 @@ def test_a_terminal_shows_a_bar_and_loses_it_again() -> None:
     assert re.search(r"3/3 files  (\d+) B/\1 B  3 rows 0:\d\d", shown), shown
 
 
-@pytest.mark.parametrize("columns", [40, 80, 120])
+@pytest.mark.parametrize("columns", [40, exhaustive(80), exhaustive(120)])
 def test_a_bar_fits_its_terminal(columns: int) -> None:
     """Bug: at 40 columns the time was cut off; the label is shortened instead, and the bar leaves room for it."""
     _, shown = run("normal", terminal=True, COLUMNS=str(columns))
@@ -70,7 +71,7 @@ def test_a_bar_fits_its_terminal(columns: int) -> None:
     assert ("━" in last, " B/" in last) == (columns >= 60, columns >= 60)
 
 
-@pytest.mark.parametrize("colours", [True, False])
+@pytest.mark.parametrize("colours", [exhaustive(True), False])
 def test_a_bar_has_no_colours_with_no_color(colours: bool) -> None:
     _, shown = run("normal", terminal=True, plain=False, TERM="xterm-256color", NO_COLOR="" if colours else "1")
     assert "3/3 files" in shown and bool(re.search(r"\x1b\[[0-9;]*[34]8;", shown)) is colours
@@ -81,8 +82,8 @@ def test_a_bar_has_no_colours_with_no_color(colours: bool) -> None:
     [
         ("normal", False, {}),
         ("normal", True, {"BITLAKE_PROGRESS": "0"}),
-        ("normal", True, {"TERM": "dumb"}),
-        ("silent", True, {}),
+        exhaustive("normal", True, {"TERM": "dumb"}),
+        exhaustive("silent", True, {}),
     ],
 )
 def test_nothing_is_shown_elsewhere(how: str, terminal: bool, env: dict[str, str]) -> None:

@@ -14,7 +14,7 @@ import duckdb
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
-from long import long
+from long import every, exhaustive, long
 
 import bitlake
 from bitlake.scan import reader
@@ -100,7 +100,7 @@ CONDITIONS = [
 
 @pytest.mark.usefixtures("as_source")
 @pytest.mark.parametrize("runs", [1 << 19, 1])
-@pytest.mark.parametrize("where", CONDITIONS)
+@pytest.mark.parametrize("where", every(2, CONDITIONS))
 def test_rows_are_those_of_a_scan(where: str, runs: int, lake: bitlake.Lake, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(reader, "_RUN_ROWS", runs)
     query = f"SELECT late, city, id, state, price, rate FROM mixed WHERE {where}"
@@ -183,7 +183,7 @@ def test_a_dataset_that_is_registered_has_its_rows_and_applies_what_prunes(
     # amount < 990 holds in every file and page: DuckDB applies it
 
 
-@pytest.mark.parametrize("where", CONDITIONS)
+@pytest.mark.parametrize("where", every(3, CONDITIONS))
 def test_a_registered_scan_gives_only_the_rows_of_its_condition(where: str, lake: bitlake.Lake) -> None:
     names = ["late", "city", "id", "state", "price", "rate"]
     scan = lake.table("mixed").scan(names, where=where)
@@ -395,7 +395,7 @@ def test_texts_longer_than_a_char_column_compare_as_in_duckdb(tmp_path: Path) ->
         assert table.dataset().to_table(filter=pc.field("c") != text)["id"].to_pylist() == expected
 
 
-@pytest.mark.parametrize("count", [100, 700, long(3_000)])
+@pytest.mark.parametrize("count", [100, exhaustive(700), long(3_000)])
 def test_a_condition_of_many_terms(count: int, tmp_path: Path) -> None:
     table = bitlake.connect(str(tmp_path)).create_table("t", pa.table({"a": [1, 2, 3], "b": [4, 5, 6]}))
     connection = duckdb.connect()

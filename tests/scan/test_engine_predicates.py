@@ -27,7 +27,7 @@ import pytest
 from engine_predicates import COUNTED, Term, in_bitlake, in_datafusion, in_polars, in_sql, random_term
 from fixtures import copy_warehouse
 from interop.every_type import BITMAP_COLUMNS, BLOOM_COLUMNS, atomic_rows
-from long import long
+from long import exhaustive, long
 
 import bitlake
 from bitlake.errors import UnsupportedFeature
@@ -186,7 +186,7 @@ def offered(monkeypatch: pytest.MonkeyPatch) -> list[Predicate]:
 
 
 @pytest.mark.parametrize("engine", ENGINES)
-@pytest.mark.parametrize("predicates", [15, long(30), long(100)])
+@pytest.mark.parametrize("predicates", [5, exhaustive(15), long(30), long(100)])
 def test_engines_read_what_a_scan_reads(
     subjects: list[Subject],
     scans: list[TableScan],

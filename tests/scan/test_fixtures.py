@@ -12,6 +12,7 @@ import pyarrow.parquet
 import pytest
 from answers import arrow_rows, expected_value
 from fixtures import answered, warehouse
+from long import every
 
 import bitlake
 from bitlake.expressions.binder import bind
@@ -49,7 +50,7 @@ def lake() -> bitlake.Lake:
     return bitlake.connect(str(warehouse()))
 
 
-@pytest.mark.parametrize(("name", "sql", "rows"), answered(TABLES))
+@pytest.mark.parametrize(("name", "sql", "rows"), every(2, answered(TABLES)))
 def test_scan_gives_paimonsarrow_rows(lake: bitlake.Lake, name: str, sql: str, rows: list[list[Any]]) -> None:
     match = _QUERY.match(sql)
     assert match is not None, sql

@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 import pytest
+from long import exhaustive
 from store_wrappers import CountingStore
 
 import bitlake
@@ -16,7 +17,7 @@ from bitlake.io import open_store
 ROWS, START, STOP = 120_000, 60_000, 60_700
 
 
-@pytest.mark.parametrize("options", [{}, {"bucket": "2", "bucket-key": "id"}])
+@pytest.mark.parametrize("options", [{}, exhaustive({"bucket": "2", "bucket-key": "id"})])
 def test_rows_side_by_side_cost_about_their_share_of_the_file(tmp_path: Path, options: dict[str, str]) -> None:
     random = np.random.default_rng(1)
     status = random.choice(["DONE", "SHIPPED"], ROWS).astype(object)

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
-from long import few
+from long import exhaustive, few
 
 import bitlake
 from bitlake.merge import sort_merge_reader
@@ -44,7 +44,9 @@ def upserts(table: bitlake.Table, seed: int, with_deletes: bool) -> None:
             table.delete("k LIKE '%3' AND n < 4")
 
 
-@pytest.mark.parametrize("engine", few(ENGINES, "deduplicate", "sequence", "aggregation"))
+@pytest.mark.parametrize(
+    "engine", [exhaustive(e) if e == "sequence" else e for e in few(ENGINES, "deduplicate", "sequence", "aggregation")]
+)
 def test_chunks_have_the_rows_of_one_chunk(engine: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     schema = pa.schema([pa.field("k", pa.string(), False), pa.field("n", pa.int32(), False), ("a", pa.int64())])
     schema = schema.append(pa.field("s", pa.int32()))

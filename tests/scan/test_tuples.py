@@ -8,6 +8,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from long import every
 
 import bitlake
 
@@ -62,7 +63,7 @@ def asked(held: list[Row], names: str, count: int, seed: int) -> list[Row]:
     return rng.sample(own + others, count)
 
 
-@pytest.mark.parametrize("options", INDEXES, ids=[" ".join(o.values()) for o in INDEXES])
+@pytest.mark.parametrize("options", every(2, INDEXES), ids=[" ".join(o.values()) for o in INDEXES])
 def test_rows_with_indexes(tmp_path: Path, options: dict[str, str]) -> None:
     held = rows(1)
     table = bitlake.connect(str(tmp_path)).create_table("t", arrow(held).schema, options=options)

@@ -16,6 +16,7 @@ import pytest
 from builders import terms
 from caches import forget
 from faults import noted_sleep
+from long import exhaustive
 from store_wrappers import WRITES, FaultyStore
 
 import bitlake
@@ -104,6 +105,7 @@ def expiry(table: Table) -> Callable[[Store], object]:
     return lambda store: expire(TableFiles(store, state.paths), state.schema, ALL)
 
 
+@pytest.mark.exhaustive
 def test_a_tag_made_at_any_moment_of_an_expiry_is_whole(table: Table, tmp_path: Path) -> None:
     made = 0
     for _ in moments(table, tmp_path, expiry(table), lambda: table.history.create_tag("new", 1)):
@@ -126,6 +128,7 @@ def test_an_expiry_at_any_moment_of_tagging(table: Table, tmp_path: Path) -> Non
             assert ids(table, tag="new") == [0, 10]
 
 
+@pytest.mark.exhaustive
 def test_moving_a_tag_while_its_target_expires_leaves_it_where_it_was(table: Table, tmp_path: Path) -> None:
     for _ in moments(table, tmp_path, expiry(table), lambda: table.history.replace_tag("old", 1)):
         assert ids(table, tag="old") in ([0, 10], [1, 11])
@@ -166,7 +169,7 @@ def test_a_branch_made_while_its_tag_is_deleted(table: Table, tmp_path: Path, br
             assert ids(lake.table("t$branch_b")) == [1, 11]
 
 
-@pytest.mark.parametrize("kept_by", ["tag", "branch"])
+@pytest.mark.parametrize("kept_by", [exhaustive("tag"), "branch"])
 def test_what_moves_from_name_to_name_is_no_orphan(table: Table, tmp_path: Path, kept_by: str) -> None:
     lake = bitlake.connect(str(Path(table.path).parent.parent))
     table.maintenance.expire_snapshots(**terms(ALL))

@@ -15,7 +15,7 @@ import pyarrow as pa
 import pytest
 from caches import forget
 from faults import Between, each_call_failing
-from long import long
+from long import exhaustive, long
 from store_wrappers import WRITES, FaultyStore, RequestsRepeated
 
 import bitlake
@@ -176,7 +176,7 @@ def main_has_more(table: Table) -> None:
 
 
 @pytest.mark.parametrize("change", [schemas_differ, main_has_more] if FULL else [main_has_more])
-@pytest.mark.parametrize("calls", CALLS)
+@pytest.mark.parametrize("calls", CALLS if FULL else [(1, 12), exhaustive((0, 4)), *CALLS[1:]])
 def test_schemas_are_the_branchs(tmp_path: Path, change: Callable[[Table], None], calls: tuple[int, int]) -> None:
     template = tmp_path / "template"
     table = prepared(template, 1, 2)

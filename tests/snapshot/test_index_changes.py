@@ -12,6 +12,7 @@ import pytest
 from caches import forget
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from long import exhaustive
 from store_wrappers import FaultyStore
 
 from bitlake.codec.binary_row import EMPTY_ROW, encode_row_with_arity
@@ -435,7 +436,7 @@ def test_two_committers_delete_rows_of_the_same_files_at_once(tmp_path: Path) ->
     assert t.marks() == {"a": won["even"] | won["odd"]}
 
 
-@pytest.mark.parametrize("after", [False, True])
+@pytest.mark.parametrize("after", [exhaustive(False), True])
 @pytest.mark.parametrize("dead", [False, True])
 def test_failing_each_call_in_turn_shows_the_old_vectors_or_the_new(tmp_path: Path, after: bool, dead: bool) -> None:
     number = 0

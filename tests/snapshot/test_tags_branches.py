@@ -16,6 +16,7 @@ import pytest
 from builders import terms
 from caches import forget
 from faults import Between
+from long import exhaustive
 from store_wrappers import FaultyStore
 
 import bitlake
@@ -181,7 +182,7 @@ def created(make: Callable[[], object]) -> bool:
 
 
 @pytest.mark.parametrize("other", ["create", "rename"])
-@pytest.mark.parametrize("where", ["local", "memory"])
+@pytest.mark.parametrize("where", ["local", exhaustive("memory")])
 def test_two_that_create_one_branch_at_once(
     tmp_path: Path, where: str, other: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

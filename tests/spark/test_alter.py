@@ -9,6 +9,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from answers import rows_of
+from long import exhaustive
 
 import bitlake
 from bitlake.errors import AlreadyExists, InvalidRequest, NotFound
@@ -17,7 +18,7 @@ from bitlake.spark.read import scan as spark_scan
 pytestmark = pytest.mark.spark
 
 
-@pytest.fixture(params=["driver", "executors"])
+@pytest.fixture(params=[exhaustive("driver"), "executors"])
 def reader(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
     """Small tables come through the driver; here they also go the way that large ones take."""
     if request.param == "executors":

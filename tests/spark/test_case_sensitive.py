@@ -7,7 +7,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from long import long
+from long import exhaustive, long
 
 import bitlake
 from bitlake.errors import AlreadyExists, BitlakeError, InvalidRequest, NotFound
@@ -102,7 +102,7 @@ QUERIES = (
 )
 
 
-@pytest.mark.parametrize(("options", "step"), [("", 1), (PRIMARY_KEY, 3), long(PRIMARY_KEY, 1)])
+@pytest.mark.parametrize(("options", "step"), [exhaustive("", 1), (PRIMARY_KEY, 3), long(PRIMARY_KEY, 1)])
 def test_queries_tell_columns_apart_that_differ_in_case(lake: Any, exact: Any, options: str, step: int) -> None:
     """``step``: of the queries, every how many-th is asked."""
     wanted = plain(exact, QUERIES, t=twins(lake, options))
@@ -111,7 +111,7 @@ def test_queries_tell_columns_apart_that_differ_in_case(lake: Any, exact: Any, o
     assert found == {q: w for q, w in zip(QUERIES, wanted, strict=True) if q in found}
 
 
-@pytest.mark.parametrize("setting", ["true", "false"])
+@pytest.mark.parametrize("setting", ["true", exhaustive("false")])
 def test_queries_of_other_tables(lake: Any, spark: Any, setting: str) -> None:
     """A name in another case than the column's: Spark's answer or its refusal, with either setting."""
     lake.sql("CREATE TABLE t (id INT, a INT, s STRUCT<x: INT>)")
@@ -176,7 +176,7 @@ CHANGES = (
 )
 
 
-@pytest.mark.parametrize(("options", "step"), [("", 1), (PRIMARY_KEY, 2), long(PRIMARY_KEY, 1)])
+@pytest.mark.parametrize(("options", "step"), [exhaustive("", 1), ("", 3), (PRIMARY_KEY, 2), long(PRIMARY_KEY, 1)])
 def test_statements_change_the_column_that_they_name(lake: Any, exact: Any, options: str, step: int) -> None:
     """``step``: of the statements, every how many-th is executed."""
     query = twins(lake, options)

@@ -6,6 +6,7 @@ import datetime as dt
 
 import pyarrow as pa
 import pytest
+from long import exhaustive
 
 import bitlake
 from bitlake.errors import InvalidRequest, UnsupportedFeature
@@ -28,7 +29,7 @@ def table_of(lake: bitlake.Lake, path: str) -> bitlake.Table:
     return table
 
 
-@pytest.mark.parametrize("path", ["auto", "spark", "workers", "driver"])
+@pytest.mark.parametrize("path", ["auto", exhaustive("spark"), "workers", exhaustive("driver")])
 def test_a_scan_that_computes_is_a_data_frame(lake: bitlake.Lake, path: str) -> None:
     table = table_of(lake, path)
     for where in CONDITIONS:

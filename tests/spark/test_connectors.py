@@ -11,6 +11,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from long import every
 
 import bitlake
 from bench import folder_server
@@ -83,7 +84,7 @@ QUERIES = {
 }
 
 
-@pytest.mark.parametrize("query", QUERIES)
+@pytest.mark.parametrize("query", every(3, QUERIES))
 def test_whole_files_go_to_sparks_reader(
     lake: bitlake.Lake, root: Path, connect: Callable[[Path], None], query: str
 ) -> None:

@@ -61,6 +61,7 @@ def test_spark_finds_the_same_rows(spark: Any, tmp_path: Any) -> None:
         spark.conf.set("spark.sql.session.timeZone", before)
 
 
+@pytest.mark.exhaustive
 def test_spark_finds_the_same_rows_by_members(lake: bitlake.Lake) -> None:
     table = lake.create_table("indexed", member_predicates.SCHEMA, options=member_predicates.INDEXES)
     lake.create_table("plain", member_predicates.SCHEMA).append(member_predicates.rows(random.Random(5), 0, 120))

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 from answers import rows_of
+from long import exhaustive
 from scan.test_fallback_branch import keyed_branch
 
 import bitlake
@@ -17,7 +18,10 @@ def ask(lake: bitlake.Lake, text: str) -> list[tuple[Any, ...]]:
     return sorted((tuple(r) for r in rows_of(lake.sql(text))), key=repr)
 
 
-def test_queries_read_the_partitions_of_two_branches_and_writes_only_those_of_the_table(lake: bitlake.Lake) -> None:
+@pytest.mark.parametrize("paths", [["auto"], exhaustive(["driver", "spark", "workers"])], ids=["auto", "others"])
+def test_queries_read_the_partitions_of_two_branches_and_writes_only_those_of_the_table(
+    lake: bitlake.Lake, paths: list[str]
+) -> None:
     # The option was refused.
     lake.sql("CREATE TABLE t (p STRING, id INT, v STRING) PARTITIONED BY (p)")
     keyed_branch(lake, "t", "stream")
@@ -26,7 +30,7 @@ def test_queries_read_the_partitions_of_two_branches_and_writes_only_those_of_th
     lake.sql("INSERT INTO `t$branch_stream` SELECT IF(id < 10, 'b', 'c'), id, 's' || id FROM range(3000)")
     lake.sql("INSERT INTO `t$branch_stream` VALUES ('c', 20, 'again')")
     lake.sql("ALTER TABLE t SET TBLPROPERTIES ('scan.fallback-branch' = 'stream')")
-    for path in ("auto", "driver", "spark", "workers"):
+    for path in paths:
         lake.sql(f"ALTER TABLE t SET TBLPROPERTIES ('read.spark-path' = '{path}')")
         counts = ask(lake, "SELECT p, count(*), max(v) FROM t GROUP BY p")
         assert counts == [("a", 2000, "m999"), ("b", 1, "m1"), ("c", 2990, "s999")], path

@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 from caches import forget
-from long import long
+from long import exhaustive, long
 from made_entries import made_entries
 from pyspark.sql import SparkSession
 
@@ -117,7 +117,7 @@ def test_a_file_is_measured_on_the_newest_files(tmp_path: Path, asked: list[int]
     assert rows_per_file(table._core.state()) == int((256 << 20) / (newest.file_size / newest.row_count))
 
 
-@pytest.mark.parametrize("kind", ["vectors", "dynamic"])
+@pytest.mark.parametrize("kind", ["vectors", exhaustive("dynamic")])
 def test_on_spark(
     spark: SparkSession, tmp_path: Path, kind: str, asked: list[int], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from answers import arrow_rows, check_sql, rows_of
 from fixtures import asks_everything, expected, warehouse
-from long import long
+from long import every, long
 
 import bitlake
 from bitlake.spark.read import scan as spark_scan
@@ -23,7 +23,7 @@ def lake(spark: Any) -> bitlake.Lake:
     return bitlake.connect(str(warehouse()), spark=spark)
 
 
-@pytest.mark.parametrize("name", TABLES)
+@pytest.mark.parametrize("name", every(3, TABLES))
 @pytest.mark.parametrize("step", [1] if asks_everything() else [2, long(1)])
 def test_sql_gives_paimons_rows(lake: bitlake.Lake, name: str, step: int) -> None:
     """Each query of a table, or each second one; ``tests/mergetree/test_fixtures.py`` asks all without Spark."""

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from answers import check_sql
 from fixtures import asks_everything, expected, warehouse
+from long import some
 
 pytestmark = pytest.mark.spark
 KINDS = (
@@ -29,7 +30,7 @@ class _Views:
         spark.sql(f"CREATE OR REPLACE TEMPORARY VIEW {name} USING bitlake OPTIONS ({options})")
 
 
-@pytest.mark.parametrize("name", sorted(expected()) if asks_everything() else KINDS.split())
+@pytest.mark.parametrize("name", sorted(expected()) if asks_everything() else some(KINDS.split(), *KINDS.split()[1::3]))
 def test_the_source_gives_paimons_rows(spark: Any, name: str) -> None:
     """One query of each table, of all rows where Paimon was asked for them, of chosen ones elsewhere."""
     queries = expected()[name]

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 from formats.orc_files import strings_file
+from long import exhaustive
 
 import bitlake
 from bitlake.errors import InvalidRequest
@@ -26,7 +27,7 @@ def data_files(folder: Path) -> list[Path]:
     return [p for p in folder.rglob("data-*") if not p.name.endswith(".index") and ".staging" not in str(p)]
 
 
-@pytest.mark.parametrize("layout", ["", "PARTITIONED BY (p)", "BUCKETS"])
+@pytest.mark.parametrize("layout", ["", exhaustive("PARTITIONED BY (p)"), "BUCKETS"])
 @pytest.mark.parametrize("file_format", ["orc", "avro"])
 def test_a_query_written_and_read(lake: Any, tmp_path: Path, file_format: str, layout: str) -> None:
     buckets = ", 'bucket' = '2', 'bucket-key' = 'id'" if layout == "BUCKETS" else ""
@@ -52,6 +53,7 @@ def test_a_query_written_and_read(lake: Any, tmp_path: Path, file_format: str, l
     assert plan.chosen_rows == 286
 
 
+@pytest.mark.exhaustive
 def test_formats_mixed_after_an_alter(lake: Any, tmp_path: Path) -> None:
     lake.sql("CREATE TABLE db.t (id BIGINT, v STRING)")
     for number, file_format in enumerate(["parquet", "orc", "avro"]):

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
-from long import long
+from long import exhaustive, long
 
 import bitlake
 from bitlake.spark.hadoop_path import hadoop_path, hadoop_pattern, is_hidden
@@ -94,7 +94,7 @@ def test_a_missing_file_in_a_folder_named_like_a_pattern_is_an_error(spark: Any,
 
 
 @pytest.mark.spark
-@pytest.mark.parametrize("form", ["file://{}", "{}"])
+@pytest.mark.parametrize("form", [exhaustive("file://{}"), "{}"])
 def test_copy_and_migrate_take_names_as_they_are(spark: Any, tmp_path: Path, form: str) -> None:
     root, folder = form.format(tmp_path), form.format(tmp_path / "out %41[1]+é")
     lake = bitlake.connect(f"{root}/lake", spark=spark)

@@ -68,6 +68,7 @@ PARTITIONED = (
 )
 
 
+@pytest.mark.exhaustive
 def test_partition_columns_go_where_the_table_has_them(lake: bitlake.Lake, spark: Any, plain: Any) -> None:
     plain("CREATE TABLE $t (a INT, b STRING, x INT, y INT) PARTITIONED BY (x, y)")
     for text in PARTITIONED:
@@ -76,7 +77,7 @@ def test_partition_columns_go_where_the_table_has_them(lake: bitlake.Lake, spark
     assert found == [[1, "all", 30, 40]]
 
 
-@pytest.mark.parametrize("key", ["", "TBLPROPERTIES ('primary-key' = 'x,a,y', 'bucket' = '1')"])
+@pytest.mark.parametrize("key", ["", exhaustive("TBLPROPERTIES ('primary-key' = 'x,a,y', 'bucket' = '1')")])
 def test_partition_columns_that_are_not_the_last(lake: bitlake.Lake, key: str) -> None:
     # Paimon and Spark's tables of other sources take a query's columns in the table's order, wherever partitions are.
     lake.sql(f"CREATE TABLE t (x INT, a INT, y INT, b STRING) PARTITIONED BY (x, y) {key}")
@@ -89,6 +90,7 @@ def test_partition_columns_that_are_not_the_last(lake: bitlake.Lake, key: str) -
     assert [4, 0, 6, "again"] in rows(lake, "t") and len(rows(lake, "t")) == 4
 
 
+@pytest.mark.exhaustive
 def test_dynamic_overwrites(lake: bitlake.Lake, spark: Any, plain: Any) -> None:
     plain("CREATE TABLE $t (a INT, x INT, y INT) PARTITIONED BY (x, y)")
     plain("INSERT INTO $t VALUES (5, 1, 2), (6, 1, 3), (7, 2, 3)")
@@ -104,6 +106,7 @@ def test_dynamic_overwrites(lake: bitlake.Lake, spark: Any, plain: Any) -> None:
         spark.conf.unset("spark.sql.sources.partitionOverwriteMode")
 
 
+@pytest.mark.exhaustive
 def test_defaults(lake: bitlake.Lake, spark: Any, plain: Any) -> None:
     plain("CREATE TABLE $s (k INT, v STRING)")
     plain("INSERT INTO $s VALUES (1, 'a'), (2, 'b')")
@@ -219,6 +222,7 @@ def test_values_are_cast_as_paimon_casts_them(lake: bitlake.Lake, spark: Any, an
 NESTED = "i INT, s STRUCT<a: INT, b: INT>, r ARRAY<STRUCT<a: INT, b: INT>>, m MAP<STRING, STRUCT<p: INT, q: INT>>"
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("key", ["", exhaustive("TBLPROPERTIES ('primary-key' = 'i', 'bucket' = '1')")])
 def test_members_of_structs_are_assigned_by_name(lake: bitlake.Lake, key: str) -> None:
     """UPDATE and MERGE assigned members by position: a and b were exchanged, in arrays and maps too."""

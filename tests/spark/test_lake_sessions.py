@@ -11,6 +11,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from long import exhaustive
 from py4j.protocol import Py4JError
 from pyspark.errors import PythonException
 
@@ -84,7 +85,7 @@ def test_a_lake_says_that_the_session_it_was_given_is_stopped(
     assert table.to_arrow().equals(ROWS)
 
 
-@pytest.mark.parametrize("given", [True, False])
+@pytest.mark.parametrize("given", [True, exhaustive(False)])
 def test_a_lake_and_its_tables_are_sent_to_workers_without_the_session(spark: Any, tmp_path: Path, given: bool) -> None:
     lake = bitlake.connect(tmp_path, spark=spark if given else None)
     table = lake.create_table("t", ROWS)

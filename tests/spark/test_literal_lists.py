@@ -10,6 +10,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 from engine.test_literal_lists import STATEMENTS, rows
+from long import every, exhaustive
 
 import bitlake
 from bitlake.spark import engine
@@ -18,7 +19,7 @@ from bitlake.spark.read import scan as spark_scan
 CHANGES = [s for s, short in STATEMENTS if short and s.startswith(("INSERT", "MERGE")) and "missing" not in s]
 
 
-@pytest.mark.parametrize("statement", CHANGES, ids=range(len(CHANGES)))
+@pytest.mark.parametrize("statement", every(3, CHANGES), ids=range(len(CHANGES)))
 def test_statements_change_the_same_rows(
     spark: Any, tmp_path: Path, statement: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -80,7 +81,7 @@ def as_if_large(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("as_if_large")
-@pytest.mark.parametrize("query", QUERIES, ids=range(len(QUERIES)))
+@pytest.mark.parametrize("query", every(3, QUERIES), ids=range(len(QUERIES)))
 def test_queries_with_long_lists_find_the_rows_that_spark_finds(listed: Any, query: str) -> None:
     lake, plain = listed
     assert lake.sql(query).collect() == plain(query).collect()
@@ -107,7 +108,7 @@ def test_few_rows_of_a_long_list_are_read_here_and_joined_with_nothing(
 
 
 @pytest.mark.usefixtures("as_if_large")
-@pytest.mark.parametrize("test", ["IN", "NOT IN"])
+@pytest.mark.parametrize("test", ["IN", exhaustive("NOT IN")])
 def test_lists_of_the_same_values_filter_each_table(listed: Any, monkeypatch: pytest.MonkeyPatch, test: str) -> None:
     """The list of a table that Spark reads was left out where the rows of another came from the driver."""
     lake, plain = listed

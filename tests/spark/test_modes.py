@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pyarrow as pa
 import pytest
+from long import exhaustive
 
 import bitlake
 from bitlake.errors import InvalidRequest, NotFound
@@ -68,7 +69,7 @@ def test_vectors_are_switched_by_procedures(lake: bitlake.Lake) -> None:
 
 
 @pytest.mark.parametrize("key", ["PRIMARY KEY (id) NOT ENFORCED", ""])
-@pytest.mark.parametrize("vectors", ["true", "false"])
+@pytest.mark.parametrize("vectors", [exhaustive("true"), "false"])
 def test_buckets_are_rescaled_on_spark(lake: bitlake.Lake, key: str, vectors: str) -> None:
     options = f"'bucket' = '2', 'deletion-vectors.enabled' = '{vectors}'" + ("" if key else ", 'bucket-key' = 'id'")
     lake.sql(f"CREATE TABLE k (id INT NOT NULL, n STRING{', ' + key if key else ''}) TBLPROPERTIES ({options})")

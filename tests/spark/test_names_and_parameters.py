@@ -229,6 +229,7 @@ def test_execute_immediate(lake: bitlake.Lake) -> None:
     lake.sql("DROP TABLE ex")
 
 
+@pytest.mark.exhaustive
 def test_execute_immediate_takes_constants_and_variables(lake: bitlake.Lake) -> None:
     # The values went into the statement as they were written, where columns and subqueries were found in them.
     lake.sql("DECLARE OR REPLACE VARIABLE a INT DEFAULT 2")

@@ -27,6 +27,7 @@ def rows(lake: bitlake.Lake, text: str) -> list[tuple[Any, ...]]:
     return [tuple(r) for r in lake.sql(text).collect()]
 
 
+@pytest.mark.exhaustive
 def test_append_tables(lake: bitlake.Lake, monkeypatch: pytest.MonkeyPatch) -> None:
     lake.sql(
         "CREATE TABLE db.t (id BIGINT, s STRING, p STRING) PARTITIONED BY (p) "

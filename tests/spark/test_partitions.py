@@ -9,6 +9,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from answers import rows_of
+from long import exhaustive
 
 import bitlake
 from bitlake.errors import AlreadyExists, InvalidRequest, NotFound, UnsupportedFeature
@@ -114,7 +115,7 @@ def test_a_table_like_a_branch(lake: bitlake.Lake, caplog: Any) -> None:
     assert "has no tag 'none'" in caplog.text, "as in Paimon, which warns"
 
 
-@pytest.mark.parametrize("key", ["", "'primary-key' = 'id,dt', 'bucket' = '1',"])
+@pytest.mark.parametrize("key", ["", exhaustive("'primary-key' = 'id,dt', 'bucket' = '1',")])
 def test_batch_commits_expire_partitions(lake: Any, key: str) -> None:
     """``end-input.check-partition-expire`` was refused."""
     lake.sql(f"CREATE TABLE e (id INT, v INT, dt STRING) PARTITIONED BY (dt) TBLPROPERTIES ({key} 'x' = 'y')")

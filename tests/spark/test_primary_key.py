@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from long import few
+from long import exhaustive, few
 from pyspark.sql import SparkSession
 
 import bitlake
@@ -89,6 +89,7 @@ def test_rows_of_one_key_merge_in_the_order_they_come(lake: bitlake.Lake, spark:
     assert rows_of(lake, "t") == [(k, 2900 + k) for k in range(100)]
 
 
+@pytest.mark.exhaustive
 def test_sequence_fields_decide_over_arrival(lake: bitlake.Lake, spark: SparkSession) -> None:
     for order, best in (("ascending", max), ("descending", min)):
         lake.sql("DROP TABLE IF EXISTS t")
@@ -115,7 +116,7 @@ def test_a_float_keys_zeros_are_two_keys(lake: bitlake.Lake, spark: SparkSession
     assert sorted(r[1] for r in lake.sql("SELECT * FROM t").collect()) == [18, 19, 98, 99]
 
 
-@pytest.mark.parametrize("kind", ["fixed, vectors", "dynamic"])
+@pytest.mark.parametrize("kind", ["fixed, vectors", exhaustive("dynamic")])
 def test_overwrites(lake: bitlake.Lake, spark: SparkSession, kind: str) -> None:
     lake.sql("DROP TABLE IF EXISTS t")
     lake.sql(
@@ -237,9 +238,9 @@ def test_an_executors_error_is_told_and_its_files_are_gone(lake: bitlake.Lake, s
     "table",
     [
         "PARTITIONED BY (p) TBLPROPERTIES ('primary-key' = 'p,k.x', 'bucket' = '2')",
-        "PARTITIONED BY (p) TBLPROPERTIES ('primary-key' = 'k.x', 'bucket' = '-1')",
-        "TBLPROPERTIES ('primary-key' = 'k.x', 'bucket' = '-1')",
-        "TBLPROPERTIES ('file.format' = 'orc')",
+        exhaustive("PARTITIONED BY (p) TBLPROPERTIES ('primary-key' = 'k.x', 'bucket' = '-1')"),
+        exhaustive("TBLPROPERTIES ('primary-key' = 'k.x', 'bucket' = '-1')"),
+        exhaustive("TBLPROPERTIES ('file.format' = 'orc')"),
     ],
     ids=["fixed", "keys over partitions", "dynamic", "orc"],
 )

@@ -61,6 +61,7 @@ def test_a_key_moves_to_its_new_partition(lake: bitlake.Lake, spark: SparkSessio
     assert {e.total_buckets for e in lake.table("d.t")._core.state().entries()} == {-1}
 
 
+@pytest.mark.exhaustive
 def test_partial_updates_go_to_where_the_key_is(lake: bitlake.Lake, spark: SparkSession) -> None:
     create(lake, "'merge-engine' = 'partial-update'")
     rng, model = random.Random(2), {}
@@ -72,6 +73,7 @@ def test_partial_updates_go_to_where_the_key_is(lake: bitlake.Lake, spark: Spark
     assert rows_of(lake) == sorted((k, p, v) for k, (p, v) in model.items())
 
 
+@pytest.mark.exhaustive
 def test_first_rows_stay_where_they_are(lake: bitlake.Lake, spark: SparkSession) -> None:
     create(lake, "'merge-engine' = 'first-row'")
     rng, model = random.Random(3), {}

@@ -8,6 +8,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from long import exhaustive
 from pyspark.sql.datasource import DataSource, DataSourceReader, EqualTo, Filter, InputPartition
 
 import bitlake
@@ -172,8 +173,8 @@ def test_a_write_creates_a_missing_table(spark: Any, lake: bitlake.Lake, tmp_pat
     [
         ({}, "CAST(raise_error('bad row') AS STRING)", "bad row"),
         ({"partition": "p=1"}, "1", "'partition' goes with mode 'overwrite'"),
-        ({"row-kind-column": "name"}, "'+I'", "no primary key"),
-        ({"bucket": "many"}, "1", "bucket"),
+        exhaustive({"row-kind-column": "name"}, "'+I'", "no primary key"),
+        exhaustive({"bucket": "many"}, "1", "bucket"),
         ({"branch": "dev"}, "1", "no table"),
     ],
 )
@@ -225,9 +226,9 @@ def test_write_stream_creates_a_missing_table(spark: Any, lake: bitlake.Lake, tm
 @pytest.mark.parametrize(
     ("use", "message"),
     [
-        (lambda f, path: f.load(path + "x"), "NotFound: no table at"),
+        exhaustive(lambda f, path: f.load(path + "x"), "NotFound: no table at"),
         (lambda f, path: f.option("where", "nme = 1").load(path), "NotFound: no column 'nme'; did you mean 'name'"),
-        (lambda f, path: f.option("whre", "x").load(path), "InvalidRequest: option 'whre' is not known"),
+        exhaustive(lambda f, path: f.option("whre", "x").load(path), "InvalidRequest: option 'whre' is not known"),
         (lambda f, path: f.option("where", "1 / id > 2").load(path).collect(), "EvaluationFailed: .* division by zero"),
     ],
 )

@@ -9,6 +9,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from long import exhaustive
 from pyspark.sql import types as T
 
 import bitlake
@@ -310,7 +311,7 @@ def test_append_and_overwrite(spark: Any, written: bitlake.Lake) -> None:
     ]
 
 
-@pytest.mark.parametrize("vectors", ["false", "true"])
+@pytest.mark.parametrize("vectors", ["false", exhaustive("true")])
 def test_upserts(spark: Any, written: bitlake.Lake, vectors: str) -> None:
     name = f"keys_{vectors}"
     written.create_table(name, SCHEMA, primary_key=["id"], options={"bucket": "3", "deletion-vectors.enabled": vectors})
@@ -326,6 +327,7 @@ def test_upserts(spark: Any, written: bitlake.Lake, vectors: str) -> None:
     assert content(written, name) == [(7, "v7", 0)]
 
 
+@pytest.mark.exhaustive
 def test_rows_whose_buckets_only_the_commit_can_tell(spark: Any, written: bitlake.Lake) -> None:
     """Dynamic buckets, and keys over partitions: each task has rows of keys that others have too."""
     rows = spark.range(60).selectExpr("id", "concat('v', id) AS v", "CAST(id % 2 AS INT) AS p")
@@ -345,26 +347,26 @@ def test_rows_whose_buckets_only_the_commit_can_tell(spark: Any, written: bitlak
         assert not list(Path(table.path, ".staging").iterdir())
 
 
-def test_rows_may_bring_columns(spark: Any, written: bitlake.Lake) -> None:
-    for name, key in (("merged", []), ("merged_keys", ["id"])):
-        written.create_table(name, SCHEMA, primary_key=key)
-        rows = spark.createDataFrame([(1, "a", 0)], "id long, v string, p int")
-        save(written, rows, name)
-        more = rows.selectExpr("id + 1 AS ID", "p", "named_struct('x', 1) AS s")
-        with pytest.raises(Exception, match="no column 's'"):
-            save(written, more, name)
-        save(written, more, name, **{"write.merge-schema": "true"})
-        both = more.selectExpr("ID + 1 AS id", "CAST(5000000000 AS BIGINT) AS p", "named_struct('x', 2, 'y', 'z') AS s")
-        widening = {"write.merge-schema": "true", "write.merge-schema.type-widening": "true"}
-        save(written, both, name, **widening)
-        assert content(written, name) == [
-            (1, "a", 0, None),
-            (2, None, 0, {"x": 1, "y": None}),
-            (3, None, 5_000_000_000, {"x": 2, "y": "z"}),
-        ]
-        written.sql(f"ALTER TABLE {name} SET TBLPROPERTIES ('write.merge-schema' = 'true')")
-        save(written, spark.createDataFrame([(4, 1.5)], "id long, w double"), name)
-        assert content(written, name)[-1] == (4, None, None, None, 1.5)
+@pytest.mark.parametrize(("name", "key"), [exhaustive("merged", []), ("merged_keys", ["id"])])
+def test_rows_may_bring_columns(spark: Any, written: bitlake.Lake, name: str, key: list[str]) -> None:
+    written.create_table(name, SCHEMA, primary_key=key)
+    rows = spark.createDataFrame([(1, "a", 0)], "id long, v string, p int")
+    save(written, rows, name)
+    more = rows.selectExpr("id + 1 AS ID", "p", "named_struct('x', 1) AS s")
+    with pytest.raises(Exception, match="no column 's'"):
+        save(written, more, name)
+    save(written, more, name, **{"write.merge-schema": "true"})
+    both = more.selectExpr("ID + 1 AS id", "CAST(5000000000 AS BIGINT) AS p", "named_struct('x', 2, 'y', 'z') AS s")
+    widening = {"write.merge-schema": "true", "write.merge-schema.type-widening": "true"}
+    save(written, both, name, **widening)
+    assert content(written, name) == [
+        (1, "a", 0, None),
+        (2, None, 0, {"x": 1, "y": None}),
+        (3, None, 5_000_000_000, {"x": 2, "y": "z"}),
+    ]
+    written.sql(f"ALTER TABLE {name} SET TBLPROPERTIES ('write.merge-schema' = 'true')")
+    save(written, spark.createDataFrame([(4, 1.5)], "id long, w double"), name)
+    assert content(written, name)[-1] == (4, None, None, None, 1.5)
 
 
 def test_columns_of_rows_may_be_null_inside(spark: Any, written: bitlake.Lake) -> None:

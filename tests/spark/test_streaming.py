@@ -144,8 +144,8 @@ def test_rows_of_a_key_keep_their_order_over_a_rescale(plain: bitlake.Lake, buck
     assert found == content(table) == dict.fromkeys(range(8), "1 after")
 
 
-@pytest.mark.parametrize("vectors", ["false", "true"])
-@pytest.mark.parametrize("producer", ["none", "input", "lookup"])
+@pytest.mark.parametrize("vectors", ["false", exhaustive("true")])
+@pytest.mark.parametrize("producer", ["none", exhaustive("input"), "lookup"])
 def test_keys_that_move_between_partitions_end_in_the_new_one(plain: bitlake.Lake, producer: str, vectors: str) -> None:
     """Rows as a table with the same keys takes them: all changes at once, or as few as a micro-batch can take."""
     rng = random.Random(f"{producer} {vectors}")
@@ -637,7 +637,7 @@ def test_batches_are_merged(lake: bitlake.Lake, tmp_path: Path, key: list[str]) 
     assert content(table) == {1: "b", 2: "a", 5: "b", 6: "b"}
 
 
-@pytest.mark.parametrize("trigger", [{"availableNow": True}, {"processingTime": "1 second"}])
+@pytest.mark.parametrize("trigger", [{"availableNow": True}, exhaustive({"processingTime": "1 second"})])
 def test_a_query_that_cannot_be_says_why(lake: bitlake.Lake, tmp_path: Path, trigger: dict[str, Any]) -> None:
     lake.create_table("t", SCHEMA)
     rows = lake.read_stream("t$snapshots").writeStream.format("noop").option("checkpointLocation", str(tmp_path / "c"))

@@ -9,6 +9,7 @@ from zoneinfo import ZoneInfo
 
 import pytest
 from answers import rows_of
+from long import every, exhaustive
 
 import bitlake
 from bitlake.errors import InvalidRequest, NotFound
@@ -84,7 +85,7 @@ def test_a_time_between_two_snapshots(lake: bitlake.Lake) -> None:
     assert ask(lake, f"SELECT id FROM paimon_incremental_between_timestamp('t', '{first}', '{last}')") == between
 
 
-@pytest.mark.parametrize("here", [True, False])
+@pytest.mark.parametrize("here", [True, exhaustive(False)])
 def test_changes_of_keys(lake: bitlake.Lake, here: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     if not here:
         monkeypatch.setattr(spark_scan, "DRIVER_ROWS", -1)
@@ -110,7 +111,7 @@ def test_system_tables_join_and_filter(lake: bitlake.Lake) -> None:
     assert [r[0] for r in rows_of(lake.sql("DESCRIBE `t$tags`"))][:2] == ["tag_name", "snapshot_id"]
 
 
-@pytest.mark.parametrize("system", sorted({*TABLES, *VIEWS}))
+@pytest.mark.parametrize("system", every(4, sorted({*TABLES, *VIEWS})))
 def test_every_system_table_joins_in_sql(lake: bitlake.Lake, system: str) -> None:
     rows = lake.table(f"k${system}").scan().to_arrow()
     first = f"`{rows.column_names[0]}`"

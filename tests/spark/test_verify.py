@@ -79,6 +79,7 @@ def test_wrong_arguments(lake: bitlake.Lake, arguments: str, message: str) -> No
         lake.sql(f"CALL sys.verify('t', {arguments})")
 
 
+@pytest.mark.exhaustive
 def test_tables_that_spark_wrote_are_well(lake: bitlake.Lake) -> None:
     columns = (
         "id BIGINT NOT NULL, s STRING, c CHAR(8), d DECIMAL(20, 3), f FLOAT, x DOUBLE, b BOOLEAN, t TINYINT, dt DATE, "

@@ -13,7 +13,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from long import long
+from long import exhaustive, long
 
 import bitlake
 from bitlake.cli.result import Result
@@ -392,16 +392,16 @@ def test_mistakes(lake: bitlake.Lake, monkeypatch: pytest.MonkeyPatch) -> None:
         lake.sql("SELECT 1", engine="duckdb")
 
 
-def test_the_command_starts_no_java(lake: bitlake.Lake) -> None:
+@pytest.mark.parametrize("engine", [[], exhaustive(["--engine", "duckdb"])], ids=["any", "duckdb"])
+def test_the_command_starts_no_java(lake: bitlake.Lake, engine: list[str]) -> None:
     code = "import sys; sys.modules['pyspark'] = None; from bitlake.cli.app import main; sys.exit(main())"
-    for engine in ([], ["--engine", "duckdb"]):
-        done = subprocess.run(
-            [sys.executable, "-c", code, "sql", "SELECT status, count(*) AS n FROM orders GROUP BY 1 ORDER BY 2, 1"]
-            + [*engine, "--format", "csv", "--lake", lake.path],
-            capture_output=True, text=True, check=False, env={"PATH": "/nowhere", "HOME": str(Path(lake.path))},
-        )  # fmt: skip
-        assert (done.returncode, done.stderr) == (0, ""), done.stderr
-        assert done.stdout.split() == ['"status","n"', ",1", '"SENT",1', '"NEW",2', '"PAID",2']
+    done = subprocess.run(
+        [sys.executable, "-c", code, "sql", "SELECT status, count(*) AS n FROM orders GROUP BY 1 ORDER BY 2, 1"]
+        + [*engine, "--format", "csv", "--lake", lake.path],
+        capture_output=True, text=True, check=False, env={"PATH": "/nowhere", "HOME": str(Path(lake.path))},
+    )  # fmt: skip
+    assert (done.returncode, done.stderr) == (0, ""), done.stderr
+    assert done.stdout.split() == ['"status","n"', ",1", '"SENT",1', '"NEW",2', '"PAID",2']
 
 
 def test_an_error_of_duckdbs_is_one_of_ours(lake: bitlake.Lake) -> None:

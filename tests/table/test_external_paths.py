@@ -10,6 +10,7 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 from caches import forget
+from long import exhaustive
 
 import bitlake
 from bitlake.errors import InvalidRequest, NotFound
@@ -101,7 +102,7 @@ def test_files_of_the_table_itself_are_always_allowed(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("key", [(), ("p", "id")])
-@pytest.mark.parametrize("directory", [None, "data/d"])
+@pytest.mark.parametrize("directory", [exhaustive(None), "data/d"])
 def test_a_table_with_external_paths_lives_as_any(
     lake: Lake, roots: list[Path], key: tuple[str, ...], directory: str | None
 ) -> None:

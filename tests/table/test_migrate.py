@@ -11,6 +11,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from long import exhaustive
 from store_wrappers import FaultyStore
 
 import bitlake
@@ -123,7 +124,7 @@ def test_a_failure_puts_files_back(lake: bitlake.Lake, folder: Path) -> None:
     assert lake.table("m").scan().count() == 5
 
 
-@pytest.mark.parametrize("place", [0, 2, 4, None])
+@pytest.mark.parametrize("place", [0, exhaustive(2), exhaustive(4), None])
 @pytest.mark.parametrize("page_index", [False, True])
 @pytest.mark.parametrize(("door", "index"), [("file", "bitmap"), ("memory", "range-bitmap"), ("memory", None)])
 def test_row_groups_without_rows(place: int | None, page_index: bool, door: str, index: str | None) -> None:

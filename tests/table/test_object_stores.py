@@ -20,7 +20,7 @@ import pytest
 import s3_server
 from caches import forget
 from flaky_proxy import DROP, LOSE_ANSWER, PASS, REFUSE, REPEAT, SLOW, UNAVAILABLE, UNCONDITIONAL
-from long import few
+from long import exhaustive, few
 
 import bitlake
 from bitlake.errors import AccessDenied, AlreadyExists, StorageUnavailable
@@ -177,7 +177,7 @@ def is_snapshot(method: str, path: str) -> bool:
     return method == "PUT" and "/snapshot/snapshot-" in path
 
 
-@pytest.mark.parametrize("trouble", [UNAVAILABLE, DROP, LOSE_ANSWER])
+@pytest.mark.parametrize("trouble", [exhaustive(UNAVAILABLE), exhaustive(DROP), LOSE_ANSWER])
 def test_a_commit_whose_answer_is_lost_is_made_once(proxy: flaky_proxy.Proxy, trouble: str) -> None:
     table = through(proxy, f"s3://lake/lost-{len(trouble)}").create_table("t", rows([]).schema)
     hurt: list[str] = []
@@ -197,7 +197,7 @@ def test_a_commit_whose_answer_is_lost_is_made_once(proxy: flaky_proxy.Proxy, tr
     assert versions.latest_snapshot_id(table._core.state().table_files) == 3
 
 
-@pytest.mark.parametrize("primary_key", [[], ["id"]])
+@pytest.mark.parametrize("primary_key", [exhaustive([]), ["id"]])
 def test_a_commit_that_a_proxy_sends_twice_is_made_once(proxy: flaky_proxy.Proxy, primary_key: list[str]) -> None:
     lake = through(proxy, f"s3://lake/twice-{len(primary_key)}")
     table = lake.create_table("t", rows([]).schema, primary_key=primary_key)
@@ -257,6 +257,7 @@ def test_a_server_that_ignores_conditions_gets_no_commit(s3_endpoint: str, prima
         assert len([f for f in table._core.store.list(f"{table.path}/bucket-0") if f.name.startswith("data-")]) == 1
 
 
+@pytest.mark.exhaustive
 def test_the_object_of_a_trial_that_was_killed_is_an_orphan(s3_endpoint: str) -> None:
     root = f"s3://lake/{uuid.uuid4()}"
     bitlake.connect(root, storage_options=s3_server.options(s3_endpoint)).create_table("t", rows([]).schema)

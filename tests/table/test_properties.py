@@ -15,7 +15,7 @@ import pytest
 from expressions.oracle import truth
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from long import long
+from long import exhaustive, long
 
 import bitlake
 from bitlake.catalog.catalog import Identifier
@@ -165,7 +165,7 @@ def text(table: pa.Table) -> list[str]:
     return sorted(repr(r) for r in table.to_pylist())
 
 
-@pytest.mark.parametrize("examples", [20, long(60)])
+@pytest.mark.parametrize("examples", [8, exhaustive(20), long(60)])
 def test_a_scan_finds_what_a_loop_finds(examples: int) -> None:
     @settings(max_examples=examples)
     @given(cases())

@@ -9,7 +9,7 @@ import zoneinfo
 import numpy as np
 import pyarrow as pa
 import pytest
-from long import long
+from long import exhaustive, long
 
 from bitlake.errors import EvaluationFailed, InvalidRequest
 from bitlake.types import Root
@@ -103,7 +103,25 @@ HALF_HOUR = 1_800_000_000
 
 @pytest.mark.parametrize("name", ZONES)
 @pytest.mark.parametrize(
-    "year", [1, 1700, 1883, 1918, 1945, 2024, 2037, 2038, 2087, 2100, 2399, 2400, 2799, 2800, 5000, 9999]
+    "year",
+    [
+        1,
+        exhaustive(1700),
+        exhaustive(1883),
+        1918,
+        exhaustive(1945),
+        2024,
+        exhaustive(2037),
+        2038,
+        exhaustive(2087),
+        exhaustive(2100),
+        2399,
+        exhaustive(2400),
+        2799,
+        exhaustive(2800),
+        exhaustive(5000),
+        9999,
+    ],
 )
 def test_clocks_and_instants_of_a_year(name: str, year: int) -> None:
     """Each half hour around the changes of the clock, and every eleven hours of the year."""

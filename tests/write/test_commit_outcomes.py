@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from caches import forget
 from commits import STORE, append, check_table, entry, make_table, names
+from long import exhaustive
 from store_wrappers import FaultyStore, ResponseLost
 
 from bitlake.errors import CommitConflict, StorageUnavailable
@@ -32,7 +33,7 @@ def _prepared(root: Path) -> tuple[TablePaths, TableSchema]:
 PLAN = CommitPlan("OVERWRITE", (entry("new"),), (entry("a"),))
 
 
-@pytest.mark.parametrize("after", [False, True])
+@pytest.mark.parametrize("after", [exhaustive(False), True])
 @pytest.mark.parametrize("dead", [False, True])
 def test_failing_each_call_in_turn_shows_the_old_table_or_the_new(tmp_path: Path, after: bool, dead: bool) -> None:
     """`dead`: the process never gets another call through, as if it had crashed; else it may retry."""

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
+from long import exhaustive
 
 import bitlake
 from bitlake.fileindex.registry import IndexBuilder, parse_index_options
@@ -94,7 +95,9 @@ def days(count: int, batch: int) -> pa.RecordBatchReader:
     return pa.table([ids, ids * 7 % count], schema=DAYS).to_reader(batch)
 
 
-@pytest.mark.parametrize("options", [{}, {"bucket": "2", "bucket-key": "id"}, {"primary_key": "id", "bucket": "-2"}])
+@pytest.mark.parametrize(
+    "options", [{}, exhaustive({"bucket": "2", "bucket-key": "id"}), exhaustive({"primary_key": "id", "bucket": "-2"})]
+)
 def test_few_files_are_open_at_a_time(tmp_path: Path, options: dict[str, str]) -> None:
     program = f"""
 import resource; resource.setrlimit(resource.RLIMIT_NOFILE, (100, 100))

@@ -10,6 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 from builders import events
+from long import every
 
 import bitlake
 from bitlake.runtime import LocalRunner
@@ -88,13 +89,16 @@ def test_two_backfills_at_once_end_with_every_file_indexed_once(tmp_path: Path) 
 
 @pytest.mark.parametrize(
     "options",
-    [
-        {},
-        {"deletion-vectors.enabled": "true"},
-        {"merge-engine": "first-row"},
-        {"changelog-producer": "lookup"},
-        {"bucket": "-1"},
-    ],
+    every(
+        2,
+        [
+            {},
+            {"deletion-vectors.enabled": "true"},
+            {"merge-engine": "first-row"},
+            {"changelog-producer": "lookup"},
+            {"bucket": "-1"},
+        ],
+    ),
     ids=str,
 )
 def test_files_of_keys_get_indexes_beside_them(tmp_path: Path, options: dict[str, str]) -> None:

@@ -8,6 +8,7 @@ import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from long import exhaustive
 
 import bitlake.formats.parquet.pages as decode
 from bitlake.formats.parquet.gather import CodedGatherer, PageBytes
@@ -48,20 +49,24 @@ def coded_files(draw: st.DrawFn) -> tuple[pa.Table, bytes]:
     return table, parquet(table, **OPTIONS, max_rows_per_page=rows, row_group_size=groups)
 
 
-@settings(max_examples=150, deadline=None)
-@given(coded_files(), st.data())
-def test_rows_of_dictionary_pages_as_pyarrow(made: tuple[pa.Table, bytes], data: st.DataObject) -> None:
-    table, stored = made
-    first = data.draw(st.integers(0, table.num_rows - 1))
-    last = data.draw(st.integers(first, table.num_rows - 1))
-    scattered = np.sort(np.random.default_rng(first).integers(0, table.num_rows, 30))
-    rows = data.draw(st.sampled_from([np.arange(first, last + 1), scattered]))
-    source = Source(stored)
-    footer = source.footer()
-    for _ in range(2):  # the second knows which columns are pyarrow's
-        found, _ = read_rows(footer, source.fetch_ranges, rows, table.column_names)
-        assert found.equals(table.take(pa.array(rows)))
-        found.validate(full=True)
+@pytest.mark.parametrize("examples", [40, exhaustive(150)])
+def test_rows_of_dictionary_pages_as_pyarrow(examples: int) -> None:
+    @settings(max_examples=examples, deadline=None)
+    @given(coded_files(), st.data())
+    def run(made: tuple[pa.Table, bytes], data: st.DataObject) -> None:
+        table, stored = made
+        first = data.draw(st.integers(0, table.num_rows - 1))
+        last = data.draw(st.integers(first, table.num_rows - 1))
+        scattered = np.sort(np.random.default_rng(first).integers(0, table.num_rows, 30))
+        rows = data.draw(st.sampled_from([np.arange(first, last + 1), scattered]))
+        source = Source(stored)
+        footer = source.footer()
+        for _ in range(2):  # the second knows which columns are pyarrow's
+            found, _ = read_rows(footer, source.fetch_ranges, rows, table.column_names)
+            assert found.equals(table.take(pa.array(rows)))
+            found.validate(full=True)
+
+    run()
 
 
 def test_small_dictionaries_are_not_pyarrows_and_large_ones_and_nulls_are(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -104,32 +109,36 @@ def test_few_scattered_rows_of_many_pages_are_one_chunk(monkeypatch: pytest.Monk
     assert seen == []
 
 
-@settings(max_examples=300, deadline=None)
-@given(st.data())
-def test_damaged_codes_end_in_values_or_are_refused(data: st.DataObject) -> None:
-    rng = np.random.default_rng(data.draw(st.integers(0, 1 << 30)))
-    kind = data.draw(st.sampled_from(["text", "int64"]))
-    source = Source(parquet(pa.table({kind: coded(400, 20, 3, rng)[kind]}), **OPTIONS))
-    footer = source.footer()
-    read_rows(footer, source.fetch_ranges, np.arange(400), [kind])
-    chunk, pages = footer.row_groups[0].chunks[0], footer.cache.pages[0, 0]
-    cuts = [(chunk.start, int(pages.offsets[0])), (int(pages.offsets[0]), int(pages.ends[0]))]
-    split = [decode.split_page(memoryview(source.data)[a:b]) for a, b in cuts]
-    gatherer = CodedGatherer(footer.leaves[0], footer.schema.field(0).type)
-    few: Any = np.array([0, 7, 8, 200, 399])
-    chosen, count = data.draw(st.sampled_from([(slice(0, 400), 400), (few, 5)]))
-    stated: list[PageBytes] = [p for p in split if p is not None]
-    good = len(stated) == 2
-    for page in stated:
-        block = bytearray(pa.decompress(bytes(page.body), page.size, "zstd").to_pybytes())
-        for _ in range(data.draw(st.integers(0, 2))):
-            block[data.draw(st.integers(0, len(block) - 1))] = data.draw(st.integers(0, 255))
-        values = np.frombuffer(bytes(block), np.uint8)
-        if good and page.kind == decode.DICTIONARY_PAGE:
-            good = gatherer.dictionary(values, page, 0)
-        elif good:
-            good = gatherer.add(values, page, 0, chosen)
-    if good:
-        found = gatherer.array()
-        found.validate(full=False)
-        assert len(found) == count
+@pytest.mark.parametrize("examples", [60, exhaustive(300)])
+def test_damaged_codes_end_in_values_or_are_refused(examples: int) -> None:
+    @settings(max_examples=examples, deadline=None)
+    @given(st.data())
+    def run(data: st.DataObject) -> None:
+        rng = np.random.default_rng(data.draw(st.integers(0, 1 << 30)))
+        kind = data.draw(st.sampled_from(["text", "int64"]))
+        source = Source(parquet(pa.table({kind: coded(400, 20, 3, rng)[kind]}), **OPTIONS))
+        footer = source.footer()
+        read_rows(footer, source.fetch_ranges, np.arange(400), [kind])
+        chunk, pages = footer.row_groups[0].chunks[0], footer.cache.pages[0, 0]
+        cuts = [(chunk.start, int(pages.offsets[0])), (int(pages.offsets[0]), int(pages.ends[0]))]
+        split = [decode.split_page(memoryview(source.data)[a:b]) for a, b in cuts]
+        gatherer = CodedGatherer(footer.leaves[0], footer.schema.field(0).type)
+        few: Any = np.array([0, 7, 8, 200, 399])
+        chosen, count = data.draw(st.sampled_from([(slice(0, 400), 400), (few, 5)]))
+        stated: list[PageBytes] = [p for p in split if p is not None]
+        good = len(stated) == 2
+        for page in stated:
+            block = bytearray(pa.decompress(bytes(page.body), page.size, "zstd").to_pybytes())
+            for _ in range(data.draw(st.integers(0, 2))):
+                block[data.draw(st.integers(0, len(block) - 1))] = data.draw(st.integers(0, 255))
+            values = np.frombuffer(bytes(block), np.uint8)
+            if good and page.kind == decode.DICTIONARY_PAGE:
+                good = gatherer.dictionary(values, page, 0)
+            elif good:
+                good = gatherer.add(values, page, 0, chosen)
+        if good:
+            found = gatherer.array()
+            found.validate(full=False)
+            assert len(found) == count
+
+    run()

@@ -11,6 +11,7 @@ import pyarrow.parquet as pq
 import pytest
 from hypothesis import given, reject, settings
 from hypothesis import strategies as st
+from long import exhaustive
 
 from bitlake.errors import BitlakeError, CorruptError, InvalidRequest, NotFound
 from tests.formats.parquet_files import Source, parquet, read_rows
@@ -231,26 +232,34 @@ _DATA_END = min(
 )  # the offset indexes and the footer follow
 
 
-@settings(max_examples=300, deadline=None)
-@given(st.lists(st.tuples(st.integers(0, 1 << 30), st.integers(0, 255)), min_size=1, max_size=3))
-def test_mutated_indexes_and_footers_give_rows_or_an_error(changes: list[tuple[int, int]]) -> None:
-    data = bytearray(SMALL)
-    for where, value in changes:
-        data[_DATA_END + where % (len(data) - _DATA_END)] = value
-    source = Source(bytes(data))
-    with contextlib.suppress(BitlakeError):
-        footer = source.footer()
-        rows = np.array([0, 15, 31, 59])
-        table, _ = read_rows(footer, source.fetch_ranges, rows[rows < footer.rows], [*footer.columns])
-        table.validate(full=True)
+@pytest.mark.parametrize("examples", [60, exhaustive(300)])
+def test_mutated_indexes_and_footers_give_rows_or_an_error(examples: int) -> None:
+    @settings(max_examples=examples, deadline=None)
+    @given(st.lists(st.tuples(st.integers(0, 1 << 30), st.integers(0, 255)), min_size=1, max_size=3))
+    def run(changes: list[tuple[int, int]]) -> None:
+        data = bytearray(SMALL)
+        for where, value in changes:
+            data[_DATA_END + where % (len(data) - _DATA_END)] = value
+        source = Source(bytes(data))
+        with contextlib.suppress(BitlakeError):
+            footer = source.footer()
+            rows = np.array([0, 15, 31, 59])
+            table, _ = read_rows(footer, source.fetch_ranges, rows[rows < footer.rows], [*footer.columns])
+            table.validate(full=True)
+
+    run()
 
 
-@settings(max_examples=150, deadline=None)
-@given(st.integers(0, 1 << 30), st.binary(min_size=1, max_size=4))
-def test_mutated_pages_give_rows_or_an_error(where: int, junk: bytes) -> None:
-    data = bytearray(SMALL)
-    at = 4 + where % (_DATA_END - 4 - len(junk))
-    data[at : at + len(junk)] = junk
-    source = Source(bytes(data))
-    with contextlib.suppress(BitlakeError):
-        read_rows(source.footer(), source.fetch_ranges, np.array([0, 15, 31, 59]), ["a", "s", "l"])
+@pytest.mark.parametrize("examples", [40, exhaustive(150)])
+def test_mutated_pages_give_rows_or_an_error(examples: int) -> None:
+    @settings(max_examples=examples, deadline=None)
+    @given(st.integers(0, 1 << 30), st.binary(min_size=1, max_size=4))
+    def run(where: int, junk: bytes) -> None:
+        data = bytearray(SMALL)
+        at = 4 + where % (_DATA_END - 4 - len(junk))
+        data[at : at + len(junk)] = junk
+        source = Source(bytes(data))
+        with contextlib.suppress(BitlakeError):
+            read_rows(source.footer(), source.fetch_ranges, np.array([0, 15, 31, 59]), ["a", "s", "l"])
+
+    run()

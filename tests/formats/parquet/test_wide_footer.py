@@ -11,6 +11,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from long import exhaustive
 
 import bitlake
 from bitlake.errors import BitlakeError, CorruptError
@@ -60,7 +61,8 @@ def test_chunks_are_those_of_a_footer_that_is_decoded_whole(eager: pytest.Monkey
     assert {c.values for c in Source(no_rows).footer().row_groups[0].chunks} == {0}
 
 
-def test_damaged_footers_fail_as_those_that_are_decoded_whole(eager: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("count", [40, exhaustive(150)])
+def test_damaged_footers_fail_as_those_that_are_decoded_whole(eager: pytest.MonkeyPatch, count: int) -> None:
     raw, chosen = Source(DATA).footer().raw, random.Random(1)
 
     def outcome(damaged: bytes) -> object:
@@ -70,7 +72,7 @@ def test_damaged_footers_fail_as_those_that_are_decoded_whole(eager: pytest.Monk
             return "refused"
 
     changes = []
-    for _ in range(150):
+    for _ in range(count):
         at = chosen.randrange(len(raw))
         part = chosen.choice([b"", bytes([chosen.randrange(256)]), raw[at : at + 1] * 2, b"\xff" * 11])
         changes.append(raw[:at] + part + raw[at + 1 :])

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from dml_model import OPTIONS, Model
-from long import few, long
+from long import exhaustive, few, long
 
 import bitlake
 from bitlake.errors import InvalidRequest, NotFound
@@ -113,7 +113,7 @@ def test_what_an_index_answers_starts_no_job(lake: bitlake.Lake, monkeypatch: py
     model.check()
 
 
-@pytest.mark.parametrize("key", ["", "id"])
+@pytest.mark.parametrize("key", [exhaustive(""), "id"])
 def test_rows_of_a_small_table_are_gathered_without_python_workers(
     lake: bitlake.Lake, monkeypatch: pytest.MonkeyPatch, key: str
 ) -> None:

@@ -6,6 +6,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from long import exhaustive
 from spark_jobs import jobs_of
 
 import bitlake
@@ -73,7 +74,7 @@ class SparkSearches:
         monkeypatch.setattr(delete_update, "gather", counted)
 
 
-@pytest.mark.parametrize("options", [VECTORS, KEYED, {}], ids=["vectors", "keyed", "rewrite"])
+@pytest.mark.parametrize("options", [VECTORS, exhaustive(KEYED), exhaustive({})], ids=["vectors", "keyed", "rewrite"])
 def test_rows_are_those_of_plain_spark(
     lake: bitlake.Lake, options: dict[str, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -129,7 +130,7 @@ def test_spark_finds_rows_by_a_function_that_the_session_replaced(lake: bitlake.
         lake.spark.sql("DROP TEMPORARY FUNCTION abs")
 
 
-@pytest.mark.parametrize("options", [VECTORS, KEYED], ids=["vectors", "keyed"])
+@pytest.mark.parametrize("options", [VECTORS, exhaustive(KEYED)], ids=["vectors", "keyed"])
 def test_a_value_that_cannot_be_computed_fails_as_in_spark(lake: bitlake.Lake, options: dict[str, str]) -> None:
     create_rows(lake, options)
     with pytest.raises(InvalidRequest, match="Remainder by zero"):

@@ -6,6 +6,7 @@ import random
 from typing import Any
 
 import pytest
+from long import exhaustive
 
 import bitlake
 from bitlake.errors import BitlakeError, InvalidRequest
@@ -130,7 +131,9 @@ def test_a_session_may_make_strings_large(lake: bitlake.Lake, monkeypatch: pytes
     assert tuple(done[0]) == (5, 0, 5, 0)
 
 
-@pytest.mark.parametrize("limit", ["MOST_SOURCE_ROWS", "MOST_TARGET_ROWS", "MOST_BYTES", "DRIVER_FILES"])
+@pytest.mark.parametrize(
+    "limit", [exhaustive("MOST_SOURCE_ROWS"), exhaustive("MOST_TARGET_ROWS"), "MOST_BYTES", "DRIVER_FILES"]
+)
 def test_spark_finds_pairs_of_larger_tables(lake: bitlake.Lake, limit: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(merge, "merge_few", lambda *_: None)
     monkeypatch.setattr(key_pairs, limit, 4 if limit.startswith("MOST") else 0)

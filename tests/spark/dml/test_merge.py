@@ -198,8 +198,10 @@ def test_keys_of_the_source_prune_the_target(lake: bitlake.Lake, monkeypatch: py
     ("then", "read"),
     [
         ("UPDATE SET *", [{"id"}]),
-        ("AND t.a > 1 THEN DELETE WHEN MATCHED THEN UPDATE SET id = s.id, a = s.a + 1, b = upper(b2)", [{"id", "a"}]),
-        ("UPDATE SET id = s.id, a = s.id, b = concat(t.b, b2)", [{"id"}, {"id", "b"}]),
+        exhaustive(
+            "AND t.a > 1 THEN DELETE WHEN MATCHED THEN UPDATE SET id = s.id, a = s.a + 1, b = upper(b2)", [{"id", "a"}]
+        ),
+        exhaustive("UPDATE SET id = s.id, a = s.id, b = concat(t.b, b2)", [{"id"}, {"id", "b"}]),
         ("UPDATE SET a = s.id", [{"id"}, {"id", "b"}]),
     ],
 )
@@ -272,7 +274,7 @@ def test_mistakes_change_nothing(lake: bitlake.Lake, text: str, error: type[Bitl
     assert lake.table("t")._core.state().snapshot_id == 1
 
 
-@pytest.mark.parametrize("name", ["my-table", "t$branch_dev"])
+@pytest.mark.parametrize("name", [exhaustive("my-table"), "t$branch_dev"])
 def test_the_builder_takes_names_as_the_lake_does(lake: bitlake.Lake, name: str) -> None:
     table = lake.create_table(name.partition("$")[0], pa.table({"id": [1], "n": [1]}))
     table.history.create_tag("one")
@@ -304,6 +306,7 @@ def test_the_builder_refuses_what_is_not_sql(lake: bitlake.Lake) -> None:
             work()
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("options", [exhaustive(""), "'primary-key' = 'id', 'bucket' = '1', "])
 def test_explicit_clauses_bring_the_columns_that_they_name(lake: bitlake.Lake, options: str) -> None:
     lake.sql(
@@ -355,9 +358,12 @@ def test_explicit_clauses_bring_the_columns_that_they_name(lake: bitlake.Lake, o
     "clause",
     [
         "WHEN MATCHED THEN UPDATE SET v = s.typo",
-        "WHEN MATCHED THEN UPDATE SET v = t.typo + s.id",
-        "WHEN MATCHED AND s.v = 0 THEN UPDATE SET id = s.typo, v = s.v WHEN MATCHED THEN UPDATE SET id = s.id, v = s.v",
-        "WHEN MATCHED AND s.v = 0 THEN UPDATE SET id = s.typo, v = s.v WHEN NOT MATCHED THEN INSERT *",
+        exhaustive("WHEN MATCHED THEN UPDATE SET v = t.typo + s.id"),
+        exhaustive(
+            "WHEN MATCHED AND s.v = 0 THEN UPDATE SET id = s.typo, v = s.v "
+            "WHEN MATCHED THEN UPDATE SET id = s.id, v = s.v"
+        ),
+        exhaustive("WHEN MATCHED AND s.v = 0 THEN UPDATE SET id = s.typo, v = s.v WHEN NOT MATCHED THEN INSERT *"),
         "WHEN MATCHED THEN DELETE WHEN NOT MATCHED BY SOURCE THEN UPDATE SET v = t.typo",
     ],
 )

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from dml_model import OPTIONS
-from long import few, halves
+from long import exhaustive, few, halves
 from spark_jobs import jobs_of
 
 import bitlake
@@ -144,6 +144,7 @@ def test_a_small_merge_takes_three_jobs(lake: bitlake.Lake) -> None:
     ]
 
 
+@pytest.mark.exhaustive
 def test_keys_of_several_columns_find_the_rows_that_can_match(
     lake: bitlake.Lake, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -181,6 +182,7 @@ def test_keys_of_several_columns_find_the_rows_that_can_match(
     assert found.startswith('{"id":20,"n":1,"a":"new","b":"new 1!"')
 
 
+@pytest.mark.exhaustive
 def test_every_row_of_a_source_with_structs_may_match(lake: bitlake.Lake) -> None:
     """A source without unmatched rows left an Arrow table without chunks, which PySpark could not read."""
     lake.sql(f"CREATE TABLE t ({COLUMNS}) TBLPROPERTIES ('deletion-vectors.enabled' = 'true')")
@@ -190,7 +192,7 @@ def test_every_row_of_a_source_with_structs_may_match(lake: bitlake.Lake) -> Non
     assert lake.sql(f"MERGE INTO t USING ({rows}) AS src ON t.id = src.id {clauses}").collect() == [(2, 2, 0, 0)]
 
 
-@pytest.mark.parametrize("limit", ["MOST_ROWS", "MOST_BYTES"])
+@pytest.mark.parametrize("limit", [exhaustive("MOST_ROWS"), "MOST_BYTES"])
 def test_what_is_not_few_is_left_to_executors(lake: bitlake.Lake, limit: str, monkeypatch: pytest.MonkeyPatch) -> None:
     lake.sql("CREATE TABLE t (id INT, a INT) TBLPROPERTIES ('deletion-vectors.enabled' = 'true')")
     lake.sql("INSERT INTO t SELECT id, 1 FROM range(10)")

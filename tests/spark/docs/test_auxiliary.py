@@ -89,6 +89,7 @@ def test_show_views(run: Run) -> None:
     run("DROP VIEW test_v; DROP VIEW other_v")
 
 
+@pytest.mark.exhaustive
 def test_analyze(run: Run) -> None:
     run(_TABLE)
     statistics = "SELECT snapshot_id, mergedRecordCount, colstat FROM `my_table$statistics`"

@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 from answers import rows_of
+from long import exhaustive
 
 import bitlake
 from bitlake.spark.source.data_source import register
@@ -31,6 +32,7 @@ def known(spark: Any) -> Iterator[None]:
     spark.conf.set("spark.sql.python.filterPushdown.enabled", pushed)
 
 
+@pytest.mark.exhaustive
 def test_create_insert_query(run: Run, lake: bitlake.Lake) -> None:
     spark = lake.spark
     data = spark.createDataFrame([(1, "x1", "p1"), (2, "x2", "p2")], "a int, b string, pt string")
@@ -60,6 +62,7 @@ def test_create_insert_query(run: Run, lake: bitlake.Lake) -> None:
     assert run("SELECT a FROM test_tbl") == [[9]]
 
 
+@pytest.mark.exhaustive
 def test_a_stream_from_table_to_table(run: Run, lake: bitlake.Lake, tmp_path: Path) -> None:
     run("CREATE TABLE source (k INT, v STRING) TBLPROPERTIES ('bucket' = '1', 'bucket-key' = 'k')")
     run("CREATE TABLE T (k INT, v STRING)\nTBLPROPERTIES ('primary-key'='k', 'bucket'='3')")
@@ -91,7 +94,7 @@ def test_a_stream_from_table_to_table(run: Run, lake: bitlake.Lake, tmp_path: Pa
     assert run("SELECT consumer_id FROM `source$consumers`") == [["my-consumer"]]
 
 
-@pytest.mark.parametrize("way", ["audit_log", "read.changelog"])
+@pytest.mark.parametrize("way", [exhaustive("audit_log"), "read.changelog"])
 def test_kinds_of_rows_in_a_stream(run: Run, lake: bitlake.Lake, tmp_path: Path, way: str) -> None:
     run("CREATE TABLE table_name (k INT, v STRING) TBLPROPERTIES ('primary-key' = 'k', 'bucket' = '1')")
     run("INSERT INTO table_name VALUES (1, 'Hi'), (2, 'Hello')")

@@ -28,6 +28,7 @@ def _fill(run: Run, name: str, rows: str, count: int = 2) -> None:
         run(f"INSERT INTO {name} {rows}")
 
 
+@pytest.mark.exhaustive
 def test_compact(run: Run, lake: bitlake.Lake) -> None:
     run("CREATE TABLE T (a INT, b INT, p INT, dt INT, h INT) PARTITIONED BY (p, dt, h)")
     _fill(run, "T", "VALUES (2, 1, 0, 11, 1), (1, 2, 1, 11, 1)")
@@ -212,6 +213,7 @@ def test_rescale(run: Run, lake: bitlake.Lake) -> None:
     assert lake.table("T").schema.num_buckets == 2
 
 
+@pytest.mark.exhaustive
 def test_files(run: Run, lake: bitlake.Lake) -> None:
     run("CREATE DATABASE mydb; CREATE TABLE mydb.myt (a INT); CREATE TABLE T (a INT); INSERT INTO mydb.myt VALUES 1")
     stray = Path(lake.table("T").path) / "bucket-0" / "data-stray-0.parquet"
@@ -237,6 +239,7 @@ def test_file_index(run: Run) -> None:
     assert [row[:3] for row in run('CALL sys.rewrite_file_index(table => "t")')] == [["day=2025-08-17", 1, 0]]
 
 
+@pytest.mark.exhaustive
 def test_migration(run: Run, lake: bitlake.Lake, tmp_path: Path) -> None:
     """Tables of Spark's own catalog, where the page has Hive's."""
     spark = lake.spark

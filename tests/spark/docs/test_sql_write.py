@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 from answers import rows_of
+from long import exhaustive
 
 import bitlake
 from bitlake.errors import BitlakeError, InvalidRequest
@@ -16,6 +17,7 @@ pytestmark = pytest.mark.spark
 Run = Callable[[str], list[list[Any]]]
 
 
+@pytest.mark.exhaustive
 def test_insert_into_and_overwrite(run: Run) -> None:
     run("CREATE TABLE my_table (a INT, key1 INT, key2 STRING) PARTITIONED BY (key1, key2)")
     run("INSERT INTO my_table SELECT 1, 1, 'x'; INSERT INTO my_table SELECT 2, 1, 'y'")
@@ -46,6 +48,7 @@ def test_dynamic_overwrite(run: Run) -> None:
     assert run("SELECT * FROM my_table ORDER BY id;") == [[2, "p2"], [3, "p1"]]
 
 
+@pytest.mark.exhaustive
 def test_truncate_update_delete(run: Run) -> None:
     run("CREATE TABLE my_table (id INT, dt STRING) PARTITIONED BY (dt)")
     run("INSERT INTO my_table VALUES (1, '2025-01-01'), (1, '2025-01-02'), (2, '2025-01-02')")
@@ -75,6 +78,7 @@ def test_truncate_update_delete(run: Run) -> None:
         run("UPDATE t SET id = 7 WHERE id = 1")
 
 
+@pytest.mark.exhaustive
 def test_merge_into(run: Run) -> None:
     run("CREATE TABLE target (a INT, b INT, c STRING) TBLPROPERTIES ('primary-key' = 'a')")
     run("CREATE TABLE source (a INT, b INT, c STRING) TBLPROPERTIES ('primary-key' = 'a')")
@@ -151,7 +155,7 @@ def test_merge_schema_of_a_frame(run: Run, lake: bitlake.Lake) -> None:
     ]
 
 
-@pytest.mark.parametrize("key", ["", " TBLPROPERTIES ('primary-key' = 'a')"], ids=["append", "keyed"])
+@pytest.mark.parametrize("key", ["", exhaustive(" TBLPROPERTIES ('primary-key' = 'a')")], ids=["append", "keyed"])
 def test_merge_into_and_schemas(run: Run, key: str) -> None:
     """The page's table of what MERGE INTO does with columns that source and target do not both have."""
     run(f"CREATE TABLE target (a INT, b INT DEFAULT 7, s STRUCT<x: INT, y: STRING>){key}")

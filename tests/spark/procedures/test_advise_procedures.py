@@ -43,6 +43,7 @@ def test_advice_by_executors_is_that_of_this_process_and_its_statements_run(lake
     assert measured.saved > 0
 
 
+@pytest.mark.exhaustive
 def test_a_call_applies_what_it_advises_and_measures_it(lake: Any) -> None:
     """As a person would: the statements that are printed are run, and what they brought stands beside the estimates."""
     random = np.random.default_rng(4)

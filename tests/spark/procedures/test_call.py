@@ -9,6 +9,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from answers import rows_of
+from long import exhaustive
 
 import bitlake
 from bitlake.errors import AlreadyExists, InvalidRequest, NotFound, UnsupportedFeature
@@ -129,7 +130,7 @@ def test_iceberg_metadata(lake: bitlake.Lake) -> None:
 
 
 @pytest.mark.parametrize("mode", ["local", "distributed"])
-@pytest.mark.parametrize("parallelism", [1, 3])
+@pytest.mark.parametrize("parallelism", [1, exhaustive(3)])
 def test_orphans_are_looked_for_by_as_many_as_asked(
     lake: bitlake.Lake, mode: str, parallelism: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:

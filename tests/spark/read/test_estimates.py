@@ -7,6 +7,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from long import exhaustive
 
 import bitlake
 from bitlake.spark import runner
@@ -32,7 +33,7 @@ def size(lake: bitlake.Lake, query: str) -> int:
     return int(str(frame._jdf.queryExecution().optimizedPlan().stats().sizeInBytes()))
 
 
-@pytest.mark.parametrize("columns", ["*", "id", "v"])
+@pytest.mark.parametrize("columns", [exhaustive("*"), "id", exhaustive("v")])
 def test_they_are_taken_for_as_many_bytes_as_those_of_sparks_reader(lake: bitlake.Lake, columns: str) -> None:
     workers, plain = (size(lake, f"SELECT {columns} FROM {name}") for name in ("workers", "plain"))
     assert 0.5 < workers / plain < 2

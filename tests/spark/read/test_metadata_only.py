@@ -14,6 +14,7 @@ import pyarrow as pa
 import pytest
 from answers import plain, rows_of
 from builders import every_type
+from long import every, exhaustive
 from pyspark.sql.pandas.types import from_arrow_schema
 from spark_jobs import jobs_of
 
@@ -128,7 +129,7 @@ MORE_THAN_AGGREGATES = [
 ]
 
 
-@pytest.mark.parametrize("text", MORE_THAN_AGGREGATES)
+@pytest.mark.parametrize("text", every(3, MORE_THAN_AGGREGATES))
 def test_what_is_made_of_aggregates_opens_no_data_file(lake: bitlake.Lake, wanted_of: Wanted, text: str) -> None:
     """HAVING, ORDER BY, LIMIT, expressions and EXISTS: over a table whose data files are gone, in order."""
     wanted, schema = wanted_of(text)
@@ -140,7 +141,7 @@ def test_what_is_made_of_aggregates_opens_no_data_file(lake: bitlake.Lake, wante
     assert "answered   from metadata and indexes" in explained
 
 
-@pytest.mark.parametrize("text", AGGREGATES)
+@pytest.mark.parametrize("text", every(3, AGGREGATES))
 def test_answers_without_data_files(lake: bitlake.Lake, wanted_of: Wanted, text: str) -> None:
     wanted, schema = wanted_of(text)
     found = lake.sql(text.format("gone"))
@@ -169,13 +170,13 @@ def test_without_spark_no_data_file_is_opened_either(lake: bitlake.Lake, wanted_
     "text",
     [
         "SELECT COUNT(*), MAX(id) FROM {} WHERE id % 7 = 3",
-        "SELECT id, COUNT(*) FROM {} WHERE id < 5 GROUP BY id",
+        exhaustive("SELECT id, COUNT(*) FROM {} WHERE id < 5 GROUP BY id"),
         "SELECT COUNT(*) FROM {} WHERE status LIKE '%1' AND amount > 3",
-        "SELECT status, COUNT(*) FROM {} WHERE id % 2 = 0 GROUP BY status HAVING COUNT(*) > 10",
-        "SELECT status, COUNT(*), MAX(id) FROM {} GROUP BY status HAVING MAX(id) > 100 ORDER BY 1",
+        exhaustive("SELECT status, COUNT(*) FROM {} WHERE id % 2 = 0 GROUP BY status HAVING COUNT(*) > 10"),
+        exhaustive("SELECT status, COUNT(*), MAX(id) FROM {} GROUP BY status HAVING MAX(id) > 100 ORDER BY 1"),
         "SELECT status, SUM(amount) FROM {} GROUP BY status HAVING COUNT(*) > 100",
         "SELECT EXISTS(SELECT 1 FROM {} WHERE id = 3)",
-        "SELECT EXISTS(SELECT COUNT(*) FROM {} WHERE status = 'nope')",
+        exhaustive("SELECT EXISTS(SELECT COUNT(*) FROM {} WHERE status = 'nope')"),
         "SELECT MIN(status) OVER (), id FROM {} WHERE id < 4",
     ],
 )
@@ -272,7 +273,7 @@ OVERFLOWS = [
 ]
 
 
-@pytest.mark.parametrize("ansi", ["true", "false"])
+@pytest.mark.parametrize("ansi", [exhaustive("true"), "false"])
 def test_an_overflow_is_sparks_own(lake: bitlake.Lake, ansi: str) -> None:
     """Error, NULL or wrapped number: the same as without indexes, for a partial sum that overflows too."""
     kind = pa.decimal128(38, 0)

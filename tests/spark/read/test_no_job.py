@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from long import every
 from spark_jobs import jobs_of
 
 import bitlake
@@ -52,7 +53,7 @@ def shown(frame: Any) -> str:
     return text.getvalue()
 
 
-@pytest.mark.parametrize("text", QUERIES)
+@pytest.mark.parametrize("text", every(2, QUERIES))
 def test_no_job_runs_and_the_answer_is_sparks(lake: bitlake.Lake, text: str) -> None:
     plain = lake.spark.sql(text.replace("{}", "plain_orders"))
     ask = text.replace("{}", "orders")

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from long import exhaustive
 from py4j.protocol import MEMORY_COMMAND_NAME
 from pyspark.errors import AnalysisException
 
@@ -22,7 +23,7 @@ def lake(spark: Any, tmp_path: Path) -> Iterator[bitlake.Lake]:
     spark.conf.unset("spark.sql.ansi.enabled")
 
 
-@pytest.mark.parametrize("ansi", ["true", "false"])
+@pytest.mark.parametrize("ansi", ["true", exhaustive("false")])
 def test_a_number_out_of_range_is_refused_with_its_column(lake: bitlake.Lake, ansi: str) -> None:
     lake.sql("CREATE TABLE t (a TINYINT, d DECIMAL(5, 2))")
     lake.spark.conf.set("spark.sql.ansi.enabled", ansi)

@@ -19,6 +19,7 @@ import pytest
 from builders import events
 from caches import forget
 from fixtures import warehouse
+from long import exhaustive
 from store_wrappers import CountingStore
 
 import bitlake
@@ -268,7 +269,7 @@ def test_advice_names_the_index_that_was_missing(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("where", "column", "index"),
-    [("status = 'PENDING'", "status", "bitmap"), ("amount > 150 AND amount < 152", "amount", "range-bitmap")],
+    [("status = 'PENDING'", "status", "bitmap"), exhaustive("amount > 150 AND amount < 152", "amount", "range-bitmap")],
 )
 def test_what_is_not_advised_would_not_help(tmp_path: Path, where: str, column: str, index: str) -> None:
     """Explanations named these indexes by rules of their own; real ones save nothing to speak of, or cost more."""
@@ -363,7 +364,7 @@ CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
 
 
 @pytest.mark.skipif(CHROMIUM is None, reason="Chromium is not installed (Debian package chromium)")
-@pytest.mark.parametrize("width", [1280, 400])
+@pytest.mark.parametrize("width", [exhaustive(1280), 400])
 def test_the_page_opens_without_overflow(table: Table, tmp_path: Path, width: int) -> None:
     where = "day <= '2024-01-02' AND status IN ('PENDING', 'A-VERY-LONG-WORD-WITHOUT-ANY-SPACE-THAT-GOES-ON-AND-ON')"
     page = table.scan(where=where).explanation(analyze=True).to_html()

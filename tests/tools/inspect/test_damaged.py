@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from builders import events
 from fixtures import warehouse
+from long import some
 
 import bitlake
 from bitlake.tools.inspect.inspection import inspect_file
@@ -40,7 +41,7 @@ def copies(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return root
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", some(KINDS, *(k for k in KINDS if k not in ("bitmap v2", "range"))))
 def test_a_cut_file_shows_what_is_before_the_cut(copies: Path, kind: str) -> None:
     table, pattern = KINDS[kind]
     file = max((copies / table).glob(pattern), key=lambda p: p.stat().st_size)
@@ -67,7 +68,7 @@ def test_a_cut_file_shows_what_is_before_the_cut(copies: Path, kind: str) -> Non
         file.write_bytes(data)
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", some(KINDS, *(k for k in KINDS if k not in ("bitmap v2", "range"))))
 def test_flipped_bytes_end_in_a_fault_or_in_another_value(copies: Path, kind: str) -> None:
     table, pattern = KINDS[kind]
     file = max((copies / table).glob(pattern), key=lambda p: p.stat().st_size)

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
+from long import exhaustive
 
 import bitlake
 from bitlake.table.table import Table
@@ -213,7 +214,7 @@ def test_the_page_is_escaped_and_loads_nothing(table: Table) -> None:
 
 
 @pytest.mark.skipif(CHROMIUM is None, reason="no Chromium here (on Debian: the package chromium)")
-@pytest.mark.parametrize("width", [1280, 400, 320])
+@pytest.mark.parametrize("width", [exhaustive(1280), exhaustive(400), 320])
 def test_the_page_fits(table: Table, tmp_path: Path, width: int) -> None:
     table.delete("status = 'paid'")
     measured = (

@@ -9,6 +9,7 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 import verify_tables as made
+from long import exhaustive
 
 from bitlake.file_store_table import FileStoreTable
 from bitlake.table.table import Table
@@ -36,9 +37,9 @@ def keyed_rounds(table: Table) -> None:
 @pytest.mark.parametrize(
     ("schema", "options", "work"),
     [
-        (made.ROWS, {**made.SEPARATE, **made.DV}, append_rounds),
+        exhaustive(made.ROWS, {**made.SEPARATE, **made.DV}, append_rounds),
         (made.KEYED, {"bucket": "2", "primary-key": "id", **made.DV}, keyed_rounds),
-        (made.KEYED, {"bucket": "-1", "primary-key": "id", "changelog-producer": "input"}, keyed_rounds),
+        exhaustive(made.KEYED, {"bucket": "-1", "primary-key": "id", "changelog-producer": "input"}, keyed_rounds),
     ],
     ids=["append", "vectors", "dynamic"],
 )

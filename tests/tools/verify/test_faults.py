@@ -311,6 +311,7 @@ def test_every_code_is_earned_by_a_fault() -> None:
     assert set(CODES) == {f.code for f in FAULTS}
 
 
+@pytest.mark.exhaustive
 def test_each_byte_of_what_has_a_checksum(templates: Callable[[str], Path], tmp_path: Path) -> None:
     """Flip each byte of a file index, of a file of vectors and of a HASH index in turn: none goes unnoticed."""
     shutil.copytree(templates("append"), tmp_path / "append")

@@ -11,6 +11,7 @@ import pyarrow as pa
 import pytest
 import verify_tables as made
 from fixtures import expected, warehouse
+from long import every
 
 import bitlake
 from bitlake.table.table import Table
@@ -28,7 +29,7 @@ def healthy(table: Table) -> None:
     assert report.orphans is not None
 
 
-@pytest.mark.parametrize("name", sorted(expected()))
+@pytest.mark.parametrize("name", every(3, sorted(expected())))
 def test_paimons_tables(lake: bitlake.Lake, name: str) -> None:
     healthy(lake.table(name))
 
@@ -59,7 +60,7 @@ ENGINES: list[dict[str, str]] = [
 ]
 
 
-@pytest.mark.parametrize("options", ENGINES, ids=lambda o: "-".join(f"{k}={v}" for k, v in o.items()))
+@pytest.mark.parametrize("options", every(2, ENGINES), ids=lambda o: "-".join(f"{k}={v}" for k, v in o.items()))
 def test_primary_keys_with_every_engine(tmp_path: Path, options: dict[str, str]) -> None:
     table = made.create(tmp_path, made.KEYED, {"bucket": "1", "primary-key": "id", **options})
     for i in range(6):
