@@ -1,4 +1,7 @@
-"""What `make test` leaves to `make long` and `make exhaustive`, which continuous integration runs: more cases."""
+"""What `make test` leaves to `make long` and `make exhaustive`, which continuous integration runs: more cases.
+
+Files that Spark's Python workers or other processes import cannot import this one: they use ``pytest.param``.
+"""
 
 from __future__ import annotations
 

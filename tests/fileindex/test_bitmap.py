@@ -8,7 +8,7 @@ import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from long import long
+from long import exhaustive, long
 
 from bitlake.errors import BitlakeError, CorruptError, InvalidRequest, UnsupportedFeature
 from bitlake.expressions.tree import Comparison, In, IsNull, Like, Op
@@ -74,21 +74,29 @@ def test_bytes_and_answers_are_paimons(line: dict[str, Any]) -> None:
 VERSIONS = [{"version": "1"}, {}, SMALL]
 
 
-@settings(max_examples=80, deadline=None)
-@given(FLOATS, st.sampled_from(VERSIONS))
-def test_floats_against_brute_force(asked: tuple[list[Any], list[Any]], options: dict[str, str]) -> None:
-    rows, literals = asked
-    array = column(parse_type("DOUBLE"), rows)
-    made = reader("DOUBLE", written("DOUBLE", array, options), len(rows))
-    check_every_comparison(made, rows, literals)
+@pytest.mark.parametrize("examples", [25, exhaustive(80)])
+def test_floats_against_brute_force(examples: int) -> None:
+    @settings(max_examples=examples, deadline=None)
+    @given(FLOATS, st.sampled_from(VERSIONS))
+    def run(asked: tuple[list[Any], list[Any]], options: dict[str, str]) -> None:
+        rows, literals = asked
+        array = column(parse_type("DOUBLE"), rows)
+        made = reader("DOUBLE", written("DOUBLE", array, options), len(rows))
+        check_every_comparison(made, rows, literals)
+
+    run()
 
 
-@settings(max_examples=80, deadline=None)
-@given(TEXTS, st.sampled_from(VERSIONS))
-def test_texts_against_brute_force(asked: tuple[list[Any], list[Any]], options: dict[str, str]) -> None:
-    rows, literals = asked
-    made = reader("STRING", written("STRING", pa.array(rows, pa.string()), options), len(rows))
-    check_every_comparison(made, rows, literals)
+@pytest.mark.parametrize("examples", [25, exhaustive(80)])
+def test_texts_against_brute_force(examples: int) -> None:
+    @settings(max_examples=examples, deadline=None)
+    @given(TEXTS, st.sampled_from(VERSIONS))
+    def run(asked: tuple[list[Any], list[Any]], options: dict[str, str]) -> None:
+        rows, literals = asked
+        made = reader("STRING", written("STRING", pa.array(rows, pa.string()), options), len(rows))
+        check_every_comparison(made, rows, literals)
+
+    run()
 
 
 def test_like() -> None:

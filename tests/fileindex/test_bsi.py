@@ -75,15 +75,19 @@ def test_bytes_and_answers_are_paimons(line: dict[str, Any]) -> None:
                 assert rows == answer
 
 
-@settings(max_examples=100, deadline=None)
-@given(
-    st.lists(st.one_of(st.none(), st.integers(-5, 5), st.integers(-(2**63) + 1, 2**63 - 1)), max_size=50),
-    st.lists(st.one_of(st.integers(-6, 6), st.integers(-(2**63), 2**63 - 1)), max_size=4),
-)
-def test_against_brute_force(rows: list[int | None], literals: list[int]) -> None:
-    made = reader("BIGINT", written("BIGINT", pa.array(rows, pa.int64())), len(rows))
-    literals += [v for v in rows[:2] if v is not None]
-    check_every_comparison(made, rows, literals)
+@pytest.mark.parametrize("examples", [30, exhaustive(100)])
+def test_against_brute_force(examples: int) -> None:
+    @settings(max_examples=examples, deadline=None)
+    @given(
+        st.lists(st.one_of(st.none(), st.integers(-5, 5), st.integers(-(2**63) + 1, 2**63 - 1)), max_size=50),
+        st.lists(st.one_of(st.integers(-6, 6), st.integers(-(2**63), 2**63 - 1)), max_size=4),
+    )
+    def run(rows: list[int | None], literals: list[int]) -> None:
+        made = reader("BIGINT", written("BIGINT", pa.array(rows, pa.int64())), len(rows))
+        literals += [v for v in rows[:2] if v is not None]
+        check_every_comparison(made, rows, literals)
+
+    run()
 
 
 def test_truncated_timestamps_are_supersets() -> None:

@@ -8,7 +8,7 @@ import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from long import long
+from long import exhaustive, long
 from pyroaring import BitMap
 
 from bitlake.errors import BitlakeError, CorruptError, InvalidRequest, UnsupportedFeature
@@ -77,12 +77,16 @@ def test_bytes_and_answers_are_paimons(line: dict[str, Any]) -> None:
 SIZES = [{"chunk-size": "0b"}, {"chunk-size": "20b"}, {}]
 
 
-@settings(max_examples=80, deadline=None)
-@given(FLOATS, st.sampled_from(SIZES))
-def test_floats_against_brute_force(asked: tuple[list[Any], list[Any]], options: dict[str, str]) -> None:
-    rows, literals = asked
-    made = reader("DOUBLE", written("DOUBLE", column(parse_type("DOUBLE"), rows), options), len(rows))
-    check_every_comparison(made, rows, literals)
+@pytest.mark.parametrize("examples", [50, exhaustive(80)])
+def test_floats_against_brute_force(examples: int) -> None:
+    @settings(max_examples=examples, deadline=None)
+    @given(FLOATS, st.sampled_from(SIZES))
+    def run(asked: tuple[list[Any], list[Any]], options: dict[str, str]) -> None:
+        rows, literals = asked
+        made = reader("DOUBLE", written("DOUBLE", column(parse_type("DOUBLE"), rows), options), len(rows))
+        check_every_comparison(made, rows, literals)
+
+    run()
 
 
 @pytest.mark.parametrize("examples", [30, long(80)])

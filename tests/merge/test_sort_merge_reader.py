@@ -10,6 +10,7 @@ import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from long import exhaustive
 
 from bitlake.errors import CorruptError
 from bitlake.merge import sort_merge_reader as stream
@@ -40,34 +41,38 @@ def place(key: tuple[Any, ...]) -> tuple[Any, ...]:
     return tuple((v, str(v)[0] != "-") if isinstance(v, float) else v for v in key)
 
 
-@settings(max_examples=150, deadline=None)
-@given(runs, st.sampled_from([1, 300, 1 << 30]))
-def test_every_key_comes_whole_and_in_order(made: list[tuple[set[Any], int]], memory: int) -> None:
-    held = stream.MEMORY
-    stream.MEMORY = memory
-    try:
-        sorted_runs = [(sorted(rows, key=place), size) for rows, size in made]
-        taken = [0] * len(made)
-        width = next((len(r[0]) for r, _ in sorted_runs if r), 1)
-        sources = [SortedSource(batches(r, n, i, taken), f"run {i}") for i, (r, n) in enumerate(sorted_runs)]
-        names = [f"k{i}" for i in range(width)]
-        found: list[tuple[Any, ...]] = []
-        last: tuple[Any, ...] | None = None
-        for chunk in merge_runs(sources, names):
-            assert chunk.num_rows
-            rows = [tuple(r.values()) for r in chunk.to_pylist()]
-            chunk_keys = sorted(place(r[:-1]) for r in rows)
-            assert last is None or chunk_keys[0] > last
-            last = chunk_keys[-1]
-            found += rows
-            if memory == 1:
-                # A run holds one batch that is not out yet, at most.
-                for i, (_, size) in enumerate(sorted_runs):
-                    assert taken[i] - sum(r[-1] == i for r in found) <= 2 * size
-        wanted = [(*k, i) for i, (r, _) in enumerate(sorted_runs) for k in r]
-        assert sorted(found, key=repr) == sorted(wanted, key=repr)
-    finally:
-        stream.MEMORY = held
+@pytest.mark.parametrize("examples", [50, exhaustive(150)])
+def test_every_key_comes_whole_and_in_order(examples: int) -> None:
+    @settings(max_examples=examples, deadline=None)
+    @given(runs, st.sampled_from([1, 300, 1 << 30]))
+    def run(made: list[tuple[set[Any], int]], memory: int) -> None:
+        held = stream.MEMORY
+        stream.MEMORY = memory
+        try:
+            sorted_runs = [(sorted(rows, key=place), size) for rows, size in made]
+            taken = [0] * len(made)
+            width = next((len(r[0]) for r, _ in sorted_runs if r), 1)
+            sources = [SortedSource(batches(r, n, i, taken), f"run {i}") for i, (r, n) in enumerate(sorted_runs)]
+            names = [f"k{i}" for i in range(width)]
+            found: list[tuple[Any, ...]] = []
+            last: tuple[Any, ...] | None = None
+            for chunk in merge_runs(sources, names):
+                assert chunk.num_rows
+                rows = [tuple(r.values()) for r in chunk.to_pylist()]
+                chunk_keys = sorted(place(r[:-1]) for r in rows)
+                assert last is None or chunk_keys[0] > last
+                last = chunk_keys[-1]
+                found += rows
+                if memory == 1:
+                    # A run holds one batch that is not out yet, at most.
+                    for i, (_, size) in enumerate(sorted_runs):
+                        assert taken[i] - sum(r[-1] == i for r in found) <= 2 * size
+            wanted = [(*k, i) for i, (r, _) in enumerate(sorted_runs) for k in r]
+            assert sorted(found, key=repr) == sorted(wanted, key=repr)
+        finally:
+            stream.MEMORY = held
+
+    run()
 
 
 def test_small_runs_come_as_one_chunk() -> None:

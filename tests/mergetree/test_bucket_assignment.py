@@ -10,6 +10,7 @@ import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from long import exhaustive
 
 from bitlake.codec.binary_row import encode_row_with_arity
 from bitlake.codec.bucket import row_hash
@@ -49,32 +50,34 @@ class OneByOne:
 HASHES = st.integers(-40, 40) | st.sampled_from([-(2**31), 2**31 - 1])
 
 
-@settings(max_examples=200, deadline=None)
-@given(
-    st.lists(st.lists(HASHES, max_size=30), max_size=5),
-    st.integers(1, 7),
-    st.sampled_from([-1, 1, 2, 5]),
-    st.sets(HASHES, max_size=12),
-)
-def test_batches_are_assigned_as_keys_one_by_one(
-    batches: list[list[int]], target: int, most: int, restored: set[int]
-) -> None:
-    how = AssignerLayout(target, most)
-    known: dict[int, list[int]] = {}
-    for i, h in enumerate(sorted(restored)):
-        known.setdefault((i % 3) % (3 if most == -1 else most), []).append(h)
-    plain = OneByOne(how, known)
-    assigner = PartitionAssigner(how, {b: np.array(hashes, np.int32) for b, hashes in known.items()})
-    seen: dict[int, int] = {h: b for b, hashes in known.items() for h in hashes}
-    for batch in batches:
-        got = assigner.assign(np.array(batch, np.int32)).tolist()
-        for h, bucket in zip(batch, got, strict=True):
-            wanted = plain.assign(h)
-            assert seen.setdefault(h, bucket) == bucket, "a key is in one bucket only"
-            if wanted is not None:
-                assert bucket == wanted
-            else:
-                assert 0 <= bucket < most and bucket in plain.counts
+@pytest.mark.parametrize("examples", [60, exhaustive(200)])
+def test_batches_are_assigned_as_keys_one_by_one(examples: int) -> None:
+    @settings(max_examples=examples, deadline=None)
+    @given(
+        st.lists(st.lists(HASHES, max_size=30), max_size=5),
+        st.integers(1, 7),
+        st.sampled_from([-1, 1, 2, 5]),
+        st.sets(HASHES, max_size=12),
+    )
+    def run(batches: list[list[int]], target: int, most: int, restored: set[int]) -> None:
+        how = AssignerLayout(target, most)
+        known: dict[int, list[int]] = {}
+        for i, h in enumerate(sorted(restored)):
+            known.setdefault((i % 3) % (3 if most == -1 else most), []).append(h)
+        plain = OneByOne(how, known)
+        assigner = PartitionAssigner(how, {b: np.array(hashes, np.int32) for b, hashes in known.items()})
+        seen: dict[int, int] = {h: b for b, hashes in known.items() for h in hashes}
+        for batch in batches:
+            got = assigner.assign(np.array(batch, np.int32)).tolist()
+            for h, bucket in zip(batch, got, strict=True):
+                wanted = plain.assign(h)
+                assert seen.setdefault(h, bucket) == bucket, "a key is in one bucket only"
+                if wanted is not None:
+                    assert bucket == wanted
+                else:
+                    assert 0 <= bucket < most and bucket in plain.counts
+
+    run()
 
 
 @settings(max_examples=100, deadline=None)

@@ -83,7 +83,7 @@ def live() -> pa.Table:
     return every.filter(pa.array(np.arange(ROWS) % 11 != 0))
 
 
-@pytest.mark.parametrize("examples", [25, long(80)])
+@pytest.mark.parametrize("examples", [10, exhaustive(25), long(80)])
 def test_the_rows_that_match_whatever_is_left_out(table: Table, examples: int) -> None:
     @settings(max_examples=examples, deadline=None)
     @given(st.lists(st.sampled_from(sorted(TERMS)), min_size=1, max_size=3), st.booleans())

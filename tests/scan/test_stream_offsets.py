@@ -161,7 +161,7 @@ def test_compactions_and_overwrites_are_no_news(table: Table) -> None:
         ("none", "false"),
         exhaustive("none", "true"),
         exhaustive("input", "false"),
-        ("input", "true"),
+        exhaustive("input", "true"),
         exhaustive("lookup", "false"),
         ("lookup", "true"),
         ("full-compaction", "false"),
@@ -690,7 +690,7 @@ def test_changes_that_outlive_their_snapshots(tmp_path: Path, monkeypatch: pytes
         made.history.reset_consumer("c", 2)
 
 
-@pytest.mark.parametrize("producer", ["input", "lookup", "full-compaction"])
+@pytest.mark.parametrize("producer", [exhaustive("input"), "lookup", exhaustive("full-compaction")])
 def test_changelogs_of_an_altered_table_that_outlive_their_snapshots(tmp_path: Path, producer: str) -> None:
     """Bug: the stream failed, since the files before the change had expired, although the producer was the same."""
     made = keyed(bitlake.connect(str(tmp_path)), changelog_producer=producer)

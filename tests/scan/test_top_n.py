@@ -12,7 +12,7 @@ import pytest
 from builders import EVERY_TYPE, every_type
 from hypothesis import given, settings
 from hypothesis import strategies as hs
-from long import long
+from long import exhaustive, long
 from topn_model import SCHEMA, keyed, orders, row_values, sorted_rows
 
 import bitlake
@@ -31,7 +31,7 @@ CONDITIONS = {
 }
 
 
-@pytest.mark.parametrize("examples", [15, long(40)])
+@pytest.mark.parametrize("examples", [6, exhaustive(15), long(40)])
 def test_top_n_is_sorting_everything(tmp_path_factory: Any, examples: int) -> None:
     @settings(max_examples=examples)
     @given(data=hs.data())

@@ -13,7 +13,7 @@ import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as hs
-from long import long
+from long import exhaustive, long
 from pyroaring import BitMap
 from topn_model import SCHEMA, keyed, orders, sorted_rows
 
@@ -52,7 +52,7 @@ VALUES: dict[str, list[Any]] = {
 }
 
 
-@pytest.mark.parametrize("examples", [20, long(60)])
+@pytest.mark.parametrize("examples", [8, exhaustive(20), long(60)])
 @pytest.mark.usefixtures("_small_rounds")
 def test_rounds_are_sorting_everything(tmp_path_factory: Any, examples: int) -> None:
     @settings(max_examples=examples)

@@ -9,7 +9,6 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from long import exhaustive
 
 import bitlake
 from bitlake.io import Store
@@ -93,7 +92,7 @@ def test_frames_are_cached_by_lake(lake: bitlake.Lake, table: bitlake.Table, tmp
     assert rows(lake.sql(query)) == [*range(40), 100] == rows(other.sql(query))
 
 
-@pytest.mark.parametrize("cache_bytes", [exhaustive("0"), "100000"])
+@pytest.mark.parametrize("cache_bytes", [pytest.param("0", marks=pytest.mark.exhaustive), "100000"])
 def test_the_source_takes_the_option(lake: bitlake.Lake, table: bitlake.Table, cache_bytes: str) -> None:
     for _ in range(2):
         for place in ({"path": table.path}, {"warehouse": lake.path, "table": "t"}):

@@ -27,7 +27,7 @@ def data_files(folder: Path) -> list[Path]:
     return [p for p in folder.rglob("data-*") if not p.name.endswith(".index") and ".staging" not in str(p)]
 
 
-@pytest.mark.parametrize("layout", ["", exhaustive("PARTITIONED BY (p)"), "BUCKETS"])
+@pytest.mark.parametrize("layout", ["", exhaustive("PARTITIONED BY (p)"), exhaustive("BUCKETS")])
 @pytest.mark.parametrize("file_format", ["orc", "avro"])
 def test_a_query_written_and_read(lake: Any, tmp_path: Path, file_format: str, layout: str) -> None:
     buckets = ", 'bucket' = '2', 'bucket-key' = 'id'" if layout == "BUCKETS" else ""

@@ -13,7 +13,6 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
-from long import exhaustive
 
 import bitlake
 from bitlake.fileindex.registry import IndexBuilder, parse_index_options
@@ -96,7 +95,12 @@ def days(count: int, batch: int) -> pa.RecordBatchReader:
 
 
 @pytest.mark.parametrize(
-    "options", [{}, exhaustive({"bucket": "2", "bucket-key": "id"}), exhaustive({"primary_key": "id", "bucket": "-2"})]
+    "options",
+    [
+        {},
+        pytest.param({"bucket": "2", "bucket-key": "id"}, marks=pytest.mark.exhaustive),
+        pytest.param({"primary_key": "id", "bucket": "-2"}, marks=pytest.mark.exhaustive),
+    ],
 )
 def test_few_files_are_open_at_a_time(tmp_path: Path, options: dict[str, str]) -> None:
     program = f"""

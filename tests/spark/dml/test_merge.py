@@ -254,12 +254,12 @@ def test_one_snapshot_and_nothing_for_nothing(lake: bitlake.Lake) -> None:
 @pytest.mark.parametrize(
     ("text", "error", "message"),
     [
-        ("USING s ON t.id = s.id WHEN MATCHED THEN UPDATE SET nope = 1", NotFound, "has no column 'nope'"),
+        exhaustive("USING s ON t.id = s.id WHEN MATCHED THEN UPDATE SET nope = 1", NotFound, "has no column 'nope'"),
         ("USING s ON t.id = s.id WHEN MATCHED THEN UPDATE SET *", NotFound, "has no 'n'"),
         ("USING s ON t.id = s.id WHEN NOT MATCHED THEN INSERT (id, ID) VALUES (1, 2)", InvalidRequest, "twice"),
         ("USING s ON t.id = s.id WHEN NOT MATCHED THEN INSERT (id) VALUES (t.n)", NotFound, "t"),
-        ("USING s ON t.id = s.nope WHEN MATCHED THEN DELETE", NotFound, "nope"),
-        ("USING missing ON t.id = missing.id WHEN MATCHED THEN DELETE", NotFound, "missing"),
+        exhaustive("USING s ON t.id = s.nope WHEN MATCHED THEN DELETE", NotFound, "nope"),
+        exhaustive("USING missing ON t.id = missing.id WHEN MATCHED THEN DELETE", NotFound, "missing"),
         ("USING s ON t.id = s.id AND rand() < 1 WHEN MATCHED THEN DELETE", InvalidRequest, "rand"),
         ("USING (SELECT 1 AS id UNION ALL SELECT 1) s ON t.id = s.id WHEN MATCHED THEN UPDATE SET n = 1",)
         + (InvalidRequest, "several source rows"),

@@ -200,6 +200,7 @@ def test_partitions(run: Run, lake: bitlake.Lake) -> None:
     assert run("SELECT a FROM T") == [[3]]
 
 
+@pytest.mark.exhaustive
 def test_rescale(run: Run, lake: bitlake.Lake) -> None:
     run("CREATE TABLE T (k INT, dt STRING, hh STRING) PARTITIONED BY (dt, hh)"
         " TBLPROPERTIES ('primary-key' = 'dt,hh,k', 'bucket' = '2')")  # fmt: skip
@@ -261,6 +262,7 @@ def test_migration(run: Run, lake: bitlake.Lake, tmp_path: Path) -> None:
         spark.sql("DROP DATABASE spark_catalog.db01 CASCADE")
 
 
+@pytest.mark.exhaustive
 def test_copy(run: Run, lake: bitlake.Lake) -> None:
     options = "TBLPROPERTIES ('primary-key' = 'a,day', 'bucket' = '1')"
     run(f"CREATE TABLE t1 (a INT, day STRING) PARTITIONED BY (day) {options}")

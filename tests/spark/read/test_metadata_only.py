@@ -129,7 +129,7 @@ MORE_THAN_AGGREGATES = [
 ]
 
 
-@pytest.mark.parametrize("text", every(3, MORE_THAN_AGGREGATES))
+@pytest.mark.parametrize("text", every(5, MORE_THAN_AGGREGATES))
 def test_what_is_made_of_aggregates_opens_no_data_file(lake: bitlake.Lake, wanted_of: Wanted, text: str) -> None:
     """HAVING, ORDER BY, LIMIT, expressions and EXISTS: over a table whose data files are gone, in order."""
     wanted, schema = wanted_of(text)
@@ -247,6 +247,7 @@ def test_first_rows_are_a_data_frame_like_any(lake: bitlake.Lake) -> None:
     assert empty.collect() == [] and empty.toArrow().num_rows == 0 and empty.isEmpty()
 
 
+@pytest.mark.exhaustive
 def test_first_rows_of_every_type(lake: bitlake.Lake) -> None:
     """Values, Arrow types and schema are what Spark makes of them when it sorts them itself."""
     data = every_type()

@@ -53,7 +53,7 @@ def shown(frame: Any) -> str:
     return text.getvalue()
 
 
-@pytest.mark.parametrize("text", every(2, QUERIES))
+@pytest.mark.parametrize("text", every(3, QUERIES))
 def test_no_job_runs_and_the_answer_is_sparks(lake: bitlake.Lake, text: str) -> None:
     plain = lake.spark.sql(text.replace("{}", "plain_orders"))
     ask = text.replace("{}", "orders")
