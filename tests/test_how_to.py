@@ -8,7 +8,6 @@ import re
 from pathlib import Path
 
 import pytest
-from long import some
 
 PAGES = Path(__file__).resolve().parent.parent / "docs" / "how-to"
 _OPTIONAL = re.compile(r"import (datafusion|dask|ibis)\b")
@@ -16,7 +15,7 @@ _SESSIONS = re.compile(r"^```pycon\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 WITH_SESSIONS = sorted(p.stem for p in PAGES.glob("*.md") if _SESSIONS.search(p.read_text(encoding="utf-8")))
 
 
-@pytest.mark.parametrize("page", some(WITH_SESSIONS, *(p for p in WITH_SESSIONS if p != "spark")))
+@pytest.mark.parametrize("page", WITH_SESSIONS)
 def test_examples(page: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     blocks = _SESSIONS.findall((PAGES / f"{page}.md").read_text(encoding="utf-8"))
