@@ -31,7 +31,8 @@ from bitlake.fileindex.cost import PAGE_ROWS
 from bitlake.fileindex.selection import Selection
 from bitlake.formats.conform import null_column, nullable
 from bitlake.formats.parquet.footer import FetchRanges, Footer
-from bitlake.formats.parquet.page_index import share_of_pages
+from bitlake.formats.parquet.gather import ZSTD
+from bitlake.formats.parquet.page_index import has_codec, share_of_pages
 from bitlake.io import Store
 from bitlake.merge.engine import LEVEL, LevelGroups, merge_rows
 from bitlake.merge.sort_merge_reader import SortedSource, merge_runs
@@ -72,9 +73,9 @@ WHOLE_FILE_SHARE = 0.25
 """Above this share of a file's rows nearly every page holds a chosen one, so the file is read in order, not by pages
 (scattered rows reach every page far earlier: see :data:`LATE_PAGES`)."""
 LATE_PAGES = 0.5
-"""Up to this share of the pages, rows are fetched by pages; above it all pages are decoded in order, which takes less
-than finding rows in each.  16 columns of 367 pages: 360 ms of CPU in order, and by pages 640 ms for 0.4 of them,
-680 ms for 41 rows in each, 1.7 s for 400."""
+"""Up to this share of blocks of :data:`PAGE_ROWS` rows, or of the bytes of smaller pages, rows are fetched by pages.
+Above it all pages are decoded in order, which takes less than finding rows in each.  16 columns of 367 pages: 360 ms of
+CPU in order, and by pages 640 ms for 0.4 of them, 680 ms for 41 rows in each, 1.7 s for 400."""
 IN_ORDER_ROWS = 1 << 16
 """Chosen rows of files with fewer rows are always fetched by pages."""
 _RUN_ROWS = 1 << 19
@@ -332,15 +333,21 @@ def by_pages(footer: Footer, fetch_ranges: FetchRanges, positions: Int64s, names
 def _in_few_pages(
     footer: Footer, fetch_ranges: FetchRanges, positions: Int64s, names: Sequence[str], rows: int
 ) -> bool:
-    """Whether few pages of the columns hold these ones of ``rows`` rows."""
+    """Whether few of the columns' pages hold a chosen row; ``rows``: those of the row groups that are read."""
     if _blocks(positions) * PAGE_ROWS <= rows * LATE_PAGES:
         return True
-    # Pages may be smaller than usual ('parquet.page.size'), and then fewer of them hold a row.
-    return share_of_pages(footer, fetch_ranges, positions, names) <= LATE_PAGES
+    # A file may have smaller pages ('parquet.page.size'), of which a smaller share holds a row.  pyarrow decodes single
+    # pages of other codecs, which takes longer than to decode them all.
+    if len(positions) > rows * WHOLE_FILE_SHARE or not has_codec(footer, names, ZSTD):
+        return False
+    try:
+        return share_of_pages(footer, fetch_ranges, positions, names) <= LATE_PAGES
+    except CorruptError:
+        return False  # a read in order takes no offset index
 
 
 def _counted(store: Store, task: FileTask, counts: ReadCounts) -> FetchRanges:
-    """How ranges of the file are fetched, which are counted."""
+    """A function that fetches ranges of the file and counts them."""
 
     def fetch(ranges: Sequence[tuple[int, int]]) -> Sequence[bytes]:
         counts.add(bytes=sum(length for _, length in ranges), requests=len(ranges))

@@ -355,10 +355,17 @@ def split_rows(footer: Footer, rows: Int64s) -> list[Touched]:
     return touched
 
 
-def share_of_pages(footer: Footer, fetch_ranges: FetchRanges, rows: Int64s, columns: Sequence[str]) -> float:
-    """The share of these columns' bytes, from 0 to 1, that lies in pages with one of ``rows`` (sorted).
+def has_codec(footer: Footer, columns: Sequence[str], codec: int) -> bool:
+    """Whether all chunks of these columns are compressed by a codec, as Parquet numbers it."""
+    leaves = [leaf for c in map(footer.column, columns) for leaf in range(c.leaf, c.leaf_end)]
+    return all(group.chunks[leaf].codec == codec for group in footer.row_groups for leaf in leaves)
 
-    Only row groups with one of the rows count.  Offset indexes that are not known yet are read in one request.
+
+def share_of_pages(footer: Footer, fetch_ranges: FetchRanges, rows: Int64s, columns: Sequence[str]) -> float:
+    """The share of these columns' data pages, in bytes, that hold one of ``rows`` (sorted); from 0 to 1.
+
+    Only row groups with one of the rows count.  Offset indexes that are not known yet are read by one call; raises
+    :class:`bitlake.errors.CorruptError` for a damaged one.
     """
     touched = split_rows(footer, rows)
     leaves = [leaf for c in map(footer.column, columns) for leaf in range(c.leaf, c.leaf_end)]

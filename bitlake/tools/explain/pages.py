@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -120,43 +120,58 @@ def _map(
         def fetch(wanted: Sequence[tuple[int, int]]) -> Sequence[bytes]:
             return store.read_ranges(task.path, wanted)
 
-        names = [n for n in _needed(plan, task) if n in footer.columns]
+        parts = [[n for n in part if n in footer.columns] for part in _needed(plan, file, task)]
+        names = [n for part in parts for n in part]
         if not names:
             return FileMap(
                 task.path, rows, size, READ, f"{why}; no column of it is needed", None, 0, 0, got, chosen, plain.cells
             )
         groups = range(len(footer.row_groups))
         flat = [footer.column(n).leaf for n in names if footer.column(n).flat]
-        pairs = [(g, leaf) for g in groups for n in names for leaf in _leaf_numbers(footer, n)]
-        load_pages(footer, fetch, pairs)
-        wanted = [footer.row_groups[g].chunks[i] for g in groups for n in names for i in _leaf_numbers(footer, n)]
-        column_bytes = _with_gaps([(c.start, c.start + c.compressed) for c in wanted])
+        load_pages(footer, fetch, [(g, leaf) for g in groups for n in names for leaf in _leaf_numbers(footer, n)])
+        column_bytes = _with_gaps(_chunks(footer, names))
         positions = file.selection.positions(rows)
-        # Of files from which many rows are chosen, all pages are read in order.
-        in_pages = by_pages(footer, fetch, positions, names)
-        page_bytes = _page_bytes(footer, names, positions) if in_pages else column_bytes
-        column, cells = _cells(footer, flat, file, positions, in_pages, fetched)
+        # Of columns whose pages mostly hold a chosen row, all pages are read in order.
+        apart = [n for part in parts if part and by_pages(footer, fetch, positions, part) for n in part]
+        places = _chunks(footer, [n for n in names if n not in apart]) + _pages(footer, apart, positions)
+        page_bytes = min(_with_gaps(places), column_bytes)
+        column, cells = _cells(footer, flat, file, positions, apart, fetched)
     except BitlakeError:
         return plain  # reading says what is wrong
     return FileMap(task.path, rows, size, READ, why, column, column_bytes, page_bytes, got, chosen, tuple(cells))
 
 
-def _needed(plan: Plan, task: FileTask) -> list[str]:
-    """The file's columns that a scan needs: those asked for, those of its conditions, and keys where it is merged."""
-    wanted = set(plan.columns) | (set() if plan.predicate is None else sources_of(plan.predicate))
+def _needed(plan: Plan, file: PlannedFile, task: FileTask) -> tuple[list[str], list[str]]:
+    """The file's columns that a scan needs: those of a condition, which are read first, and the others.
+
+    These are the columns asked for, and keys where files are merged.
+    """
+    judged = set() if plan.predicate is None else sources_of(plan.predicate)
+    wanted = set(plan.columns) | judged
     if any(f.merge is not None for f in plan.files):
         wanted |= set(plan.schema.primary_keys)
     wanted -= set(plan.schema.partition_keys)
     mapping = map_fields(plan.schema.fields, task.file_schema.fields).fields
-    return [found.name for name in mapping if name in wanted and (found := mapping[name]) is not None]
+    first = set() if file.sure(plan.predicate) else judged
+    names = [(name in first, found.name) for name in mapping if name in wanted and (found := mapping[name]) is not None]
+    return [name for is_first, name in names if is_first], [name for is_first, name in names if not is_first]
 
 
-def _page_bytes(footer: Footer, names: Sequence[str], positions: Int64s) -> int:
-    """Bytes of the pages that hold a chosen row."""
+def _chunks(footer: Footer, names: Sequence[str]) -> list[tuple[int, int]]:
+    """The places [start, stop) of columns."""
+    leaves = [leaf for n in names for leaf in _leaf_numbers(footer, n)]
+    chunks = [group.chunks[leaf] for group in footer.row_groups for leaf in leaves]
+    return [(c.start, c.start + c.compressed) for c in chunks]
+
+
+def _pages(footer: Footer, names: Sequence[str], positions: Int64s) -> list[tuple[int, int]]:
+    """The places [start, stop) of the pages that hold a chosen row."""
+    if not names:
+        return []
     columns = [footer.column(n) for n in names]
     flat, nested = [c for c in columns if c.flat], [c for c in columns if not c.flat]
     plans = [plan_group(footer, flat, nested, touched) for touched in split_rows(footer, positions)]
-    return _with_gaps([(p.start, p.stop) for g in plans for c in g.chunks for p in c.pieces])
+    return [(p.start, p.stop) for g in plans for c in g.chunks for p in c.pieces]
 
 
 def _with_gaps(places: Sequence[tuple[int, int]]) -> int:
@@ -179,7 +194,7 @@ def _cells(
     flat: Sequence[int],
     file: PlannedFile,
     positions: Int64s,
-    in_pages: bool,
+    apart: Collection[str],
     fetched: list[tuple[int, int]] | None,
 ) -> tuple[str | None, list[Cell]]:
     rows = footer.rows
@@ -194,8 +209,9 @@ def _cells(
     bounds = np.append(starts, rows)
     chosen = np.diff(np.searchsorted(positions, bounds))
     spared = BOUNDS if file.by_pages else INDEX if file.pruned_by else VECTOR if file.deleted else BOUNDS
-    # Where many rows are chosen, pages without one are read along.
-    wanted = (chosen > 0) | (not in_pages)
+    name = next(c.name for c in footer.columns.values() if c.leaf == leaf)
+    # Where all pages of the column are read in order, those without a chosen row are read along.
+    wanted = (chosen > 0) | (name not in apart)
     states = np.zeros(len(starts), np.int64)
     if fetched is not None:
         fetched = [*fetched, (footer.cache.tail_offset, len(footer.cache.tail))]  # came with the footer
@@ -206,7 +222,6 @@ def _cells(
     else:
         states = np.where(wanted, 0, 2)
     cells = _runs(starts, bounds, states, (READ, SOME, spared, BOUNDS))
-    name = next(c.name for c in footer.columns.values() if c.leaf == leaf)
     return name, cells
 
 
