@@ -1,6 +1,7 @@
 """Queries whose whole shape is known: answered from metadata and indexes, or with a scan of just the first rows.
 
-Both engines decide here what metadata answer.  Where a data file would have to be opened, the query runs as any other.
+Both engines decide here what metadata answer.  Where a data file would have to be opened, the query runs as any other,
+or, for a caller that finds the rows few (:func:`answer_from_rows`), the aggregates are computed here.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ import pyarrow as pa
 
 from bitlake.engine.session import Session
 from bitlake.engine.target import exact_scan, is_plain, is_plain_column
-from bitlake.errors import EvaluationFailed, InvalidRequest, NotFound
+from bitlake.errors import EvaluationFailed, InvalidRequest, NotFound, reading_table
 from bitlake.expressions.binder import bind
 from bitlake.expressions.indexed import indexed_expression, judged_by_indexes
 from bitlake.expressions.term_binder import TermBinder
@@ -167,11 +168,39 @@ def answer(session: Session, shape: sh.Aggregates, scan: TableScan, engine: str)
         if _is_counted(shape):
             columns = _columns(shape, exact, by_name)
         else:
-            exact, columns = _aggregated(session, shape, exact, by_name)
+            exact, columns = _aggregated(session, shape, exact)
     except (NeedsData, Unordered, EvaluationFailed, InvalidRequest):
         return None  # an engine finds the same error, if there is one
-    if columns is None:
+    return None if columns is None else _answer(shape, exact, columns, engine)
+
+
+def answer_from_rows(session: Session, shape: sh.Aggregates, exact: TableScan, engine: str) -> Answer | None:
+    """As :func:`answer`, with the rows of a scan that has all of WHERE; None where an engine is to read them.
+
+    Floats are added in the order of the rows, of which engines promise none.
+    """
+    computes = exact.predicate is not None and has_computed(exact.predicate)
+    if computes and not session.is_on("spark.sql.ansi.enabled", default=True):
+        return None  # terms are evaluated as in ANSI mode
+    if any(i.kind in (sh.EXISTS, sh.NOT_EXISTS) for i in shape.items):
         return None
+    exact = exact.apart()
+    try:
+        keys, measures = _grouping(session, shape, exact)
+        with reading_table(exact.state.name):
+            rows = aggregate(exact.aggregates(exact=False), keys, measures, most_groups=MAX_GROUPS, strict=True)
+    except (NeedsData, Unordered, EvaluationFailed, InvalidRequest):
+        return None  # an engine finds the same error, if there is one
+    return _answer(shape, exact, _by_item(shape, keys, measures, rows), engine)
+
+
+def columns_of_aggregates(shape: sh.Aggregates) -> set[str]:
+    """The columns that a query's aggregates and groups take; those of WHERE are not among them."""
+    return {k.column for k in shape.keys} | {i.column for i in shape.items if i.column is not None}
+
+
+def _answer(shape: sh.Aggregates, exact: TableScan, columns: Sequence[pa.ChunkedArray], engine: str) -> Answer:
+    by_name = {f.name: f for f in exact.state.schema.fields}
     exact.record(engine)
     fields = []
     for number, item in enumerate(shape.items):
@@ -226,13 +255,24 @@ def _columns(shape: sh.Aggregates, scan: TableScan, fields: dict[str, DataField]
     return _groups(shape, shape.keys[0].column, aggregates) if shape.keys else _row(shape, aggregates, fields)
 
 
-def _aggregated(
-    session: Session, shape: sh.Aggregates, scan: TableScan, fields: dict[str, DataField]
-) -> tuple[TableScan, list[pa.ChunkedArray]]:
+def _aggregated(session: Session, shape: sh.Aggregates, scan: TableScan) -> tuple[TableScan, list[pa.ChunkedArray]]:
     """The columns of the items, of which a part of the files may be read, and the scan whose plan answered.
 
     That is not ``scan``: if indexes do not answer, the query reads by the plan that reading is worth.
     """
+    keys, measures = _grouping(session, shape, scan)
+    if not are_indexed(scan.aggregates(exact=False), keys, measures, _MIXED):
+        raise NeedsData
+    exact = scan.apart()
+    rows = aggregate(
+        exact.aggregates(), keys, measures, limit=_MIXED, most_groups=MAX_GROUPS, strict=True, sums_floats=False
+    )
+    return exact, _by_item(shape, keys, measures, rows)
+
+
+def _grouping(session: Session, shape: sh.Aggregates, scan: TableScan) -> tuple[list[GroupKey], list[Aggregate]]:
+    """The keys and aggregates of a query; raises :class:`NeedsData` where Spark groups in another way."""
+    fields = {f.name: f for f in scan.state.schema.fields}
     for key in shape.keys:
         kind = fields[key.column].type
         if isinstance(kind, AtomicType) and kind.root in TIMESTAMPS and (kind.precision or 0) > _MICROSECONDS:
@@ -241,14 +281,16 @@ def _aggregated(
         raise NeedsData  # terms are evaluated as in ANSI mode
     binder = TermBinder(scan.state.schema.fields, session.timezone)
     keys = [GroupKey(k.column, tuple(binder.bind(term) for term in k.terms)) for k in shape.keys]
-    measures = list(dict.fromkeys(Aggregate(i.kind, i.column) for i in shape.items if i.kind != sh.KEY))
-    if not are_indexed(scan.aggregates(exact=False), keys, measures, _MIXED):
-        raise NeedsData
-    exact = scan.apart()
-    rows = aggregate(exact.aggregates(), keys, measures, limit=_MIXED, most_groups=MAX_GROUPS, strict=True)
+    return keys, list(dict.fromkeys(Aggregate(i.kind, i.column) for i in shape.items if i.kind != sh.KEY))
+
+
+def _by_item(
+    shape: sh.Aggregates, keys: Sequence[GroupKey], measures: Sequence[Aggregate], rows: pa.Table
+) -> list[pa.ChunkedArray]:
+    """The columns of the items of a query, of which some may be the same."""
     places = {sh.Item(sh.KEY, key.column): i for i, key in enumerate(keys)}
     places |= {sh.Item(a.kind, a.column): len(keys) + i for i, a in enumerate(measures)}
-    return exact, [rows.column(places[item]) for item in shape.items]
+    return [rows.column(places[item]) for item in shape.items]
 
 
 def _groups(shape: sh.Aggregates, key: str, aggregates: ScanAggregates) -> list[pa.ChunkedArray] | None:

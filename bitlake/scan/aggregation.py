@@ -48,9 +48,11 @@ from bitlake.scan.aggregate_values import (
     ColumnValues,
     GroupKey,
     Partial,
+    Unordered,
     distinct_pairs,
     ends_of,
     group_ids,
+    is_float_sum,
     merged,
     of_rows,
     one_array,
@@ -110,13 +112,14 @@ def aggregate(
     limit: ReadLimit | None = None,
     most_groups: int | None = None,
     strict: bool = False,
+    sums_floats: bool = True,
 ) -> pa.Table:
     """A row for each group (without keys: one row): a value of each key's column, then the aggregates by number.
 
     Raises :class:`NeedsData` where ``source`` may not read, where more rows would be read than ``limit`` allows, or
     for more than ``most_groups``; :class:`InvalidRequest` for a column that has no such aggregate; and
     :class:`EvaluationFailed` for an overflow.  ``strict``: :class:`bitlake.scan.aggregate_values.Unordered` where an
-    engine may get another result, by the order in which it adds.
+    engine may get another result, by the order in which it adds; without ``sums_floats`` also for any sum of floats.
     """
     fields = {f.name: f for f in source.plan.schema.fields}
     for key in keys:
@@ -132,7 +135,10 @@ def aggregate(
     whole = merged(keys, needs, types, parts)
     if most_groups is not None and len(whole.rows) > most_groups:
         raise NeedsData
-    columns = [result(a, None if a.column is None else types[a.column], whole, strict) for a in aggregates]
+    kinds = [None if a.column is None else types[a.column] for a in aggregates]
+    if not sums_floats and any(is_float_sum(a, kind) for a, kind in zip(aggregates, kinds, strict=True)):
+        raise Unordered
+    columns = [result(a, kind, whole, strict) for a, kind in zip(aggregates, kinds, strict=True)]
     names = [*(k.column for k in keys), *(str(i) for i in range(len(aggregates)))]
     # Spark shows a group of both zeros as 0.0.  A term takes the value as it is stored.
     shown = [values if key.terms else one_zero(values) for key, values in zip(keys, whole.keys, strict=True)]
@@ -206,11 +212,12 @@ class _Files:
         for way in self.ways:
             self.source.count_way(way)
         columns = list(dict.fromkeys([*(k.column for k in self.keys), *self.needs]))
-        for file in unanswered:
-            for table in self.source.read(file, columns):
-                arrays = {name: one_array(table.column(name)) for name in columns}
-                parts.append(of_rows(self.keys, self.needs, arrays, table.num_rows))
-        return parts
+
+        def partial(rows: pa.Table) -> Partial:
+            arrays = {name: one_array(rows.column(name)) for name in columns}
+            return of_rows(self.keys, self.needs, arrays, rows.num_rows)
+
+        return parts + self.source.read_each(unanswered, columns, partial)
 
     # --- groups -------------------------------------------------------------------------------------------------------
 

@@ -13,7 +13,7 @@ Values group as in Spark: one NaN, and -0.0 with 0.0.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, TypeVar
 
 import numpy as np
@@ -26,9 +26,9 @@ from bitlake.fileindex.reader import FileIndexReader
 from bitlake.io import Store
 from bitlake.metadata.manifest import has_index
 from bitlake.metadata.paths import TablePaths
-from bitlake.runtime import Caches
+from bitlake.runtime import Caches, LocalRunner
 from bitlake.scan.aggregate_values import one_zero
-from bitlake.scan.column_reader import ReadCounts
+from bitlake.scan.column_reader import FileTask, ReadCounts
 from bitlake.scan.index_pruning import index_identity, open_file_index
 from bitlake.scan.plan import Plan, PlannedFile
 from bitlake.scan.reader import IgnoredFiles, ReadRequest, read_file, tasks_of
@@ -280,22 +280,47 @@ class ScanAggregates:
 
     def read(self, file: PlannedFile, columns: Sequence[str]) -> Iterator[pa.Table]:
         """The matching rows of a file, some at a time; raises :class:`NeedsData` where reading is not allowed."""
-        if not self.may_read:
-            raise NeedsData
-        self.count_way(DATA)
-        request = ReadRequest(self.plan.schema, tuple(columns), self.plan.predicate, self._timezone, self._ignored)
-        counts = ReadCounts()
+        request, counts = self._request(columns), ReadCounts()
         try:
             yield from read_file(self._store, tasks_of([file], self.plan.schemas)[0], request, counts)
         finally:
-            m = self.plan.metrics
-            m.rows_read += counts.rows_read
-            m.rows_returned += counts.rows_returned
-            m.data_bytes_read += counts.bytes
-            m.data_requests += counts.requests
-            m.pages_read += counts.pages
-            m.row_groups_read += counts.row_groups
-            m.files_ignored += counts.files_ignored
+            self._count(counts)
+
+    def read_each(self, files: Sequence[PlannedFile], columns: Sequence[str], made: Callable[[pa.Table], T]) -> list[T]:
+        """What ``made`` gives for the matching rows of files, some rows at a time; threads read the files.
+
+        Raises :class:`NeedsData` where reading is not allowed.
+        """
+        if not files:
+            return []
+        request = self._request(columns)
+
+        def one(task: FileTask) -> tuple[list[T], ReadCounts]:
+            counts = ReadCounts()
+            return [made(rows) for rows in read_file(self._store, task, request, counts)], counts
+
+        results: list[T] = []
+        for of_file, counts in LocalRunner().run(tasks_of(files, self.plan.schemas), one):
+            results += of_file
+            self._count(counts)
+        return results
+
+    def _request(self, columns: Sequence[str]) -> ReadRequest:
+        if not self.may_read:
+            raise NeedsData
+        return ReadRequest(self.plan.schema, tuple(columns), self.plan.predicate, self._timezone, self._ignored)
+
+    def _count(self, counts: ReadCounts) -> None:
+        """Count a file that was read."""
+        self.count_way(DATA)
+        m = self.plan.metrics
+        m.rows_read += counts.rows_read
+        m.rows_returned += counts.rows_returned
+        m.data_bytes_read += counts.bytes
+        m.data_requests += counts.requests
+        m.pages_read += counts.pages
+        m.row_groups_read += counts.row_groups
+        m.files_ignored += counts.files_ignored
 
 
 def _table(field: DataField, values: pa.Array | pa.ChunkedArray, counts: np.ndarray[Any, Any]) -> pa.Table:

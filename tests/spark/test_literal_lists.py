@@ -14,6 +14,7 @@ from long import every, exhaustive
 
 import bitlake
 from bitlake.spark import engine
+from bitlake.spark.read import query as spark_query
 from bitlake.spark.read import scan as spark_scan
 
 CHANGES = [s for s, short in STATEMENTS if short and s.startswith(("INSERT", "MERGE")) and "missing" not in s]
@@ -78,13 +79,19 @@ def as_if_large(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(spark_scan, "DRIVER_ROWS", ROWS // 2)
     monkeypatch.setattr(spark_scan, "RANGE_ROWS", ROWS // 2)
     monkeypatch.setattr(spark_scan, "LONG_LIST", 500)
+    monkeypatch.setattr(spark_query, "is_soon_read", lambda *_: False)
 
 
 @pytest.mark.usefixtures("as_if_large")
 @pytest.mark.parametrize("query", every(3, QUERIES), ids=range(len(QUERIES)))
-def test_queries_with_long_lists_find_the_rows_that_spark_finds(listed: Any, query: str) -> None:
+def test_queries_with_long_lists_find_the_rows_that_spark_finds(
+    listed: Any, query: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     lake, plain = listed
-    assert lake.sql(query).collect() == plain(query).collect()
+    wanted = plain(query).collect()
+    assert lake.sql(query).collect() == wanted
+    monkeypatch.setattr(spark_query, "is_soon_read", lambda *_: True)
+    assert lake.sql(query).collect() == wanted
 
 
 @pytest.mark.usefixtures("as_if_large")

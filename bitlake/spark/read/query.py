@@ -3,9 +3,9 @@
 Only the tables' names change in the text; Spark parses, optimises and runs the query with all its filters.  sqlglot
 finds the tables, the columns that the query needs, and the conditions that may prune rows.
 
-A query whose whole shape is known is answered from metadata and indexes, or with a scan of its first rows.  Names,
-types and nullability of the result are Spark's own: it analyses the query over an empty relation of the table's
-columns.  Where a data file would have to be opened, the query runs as any other.
+A query whose whole shape is known is answered from metadata and indexes, from few rows that are read and added up
+here, or with a scan of its first rows.  Names, types and nullability of the result are Spark's own: it analyses the
+query over an empty relation of the table's columns.  A query for which many rows must be read runs as any other.
 
 The explanation of a query has a scan for each lake table, and Spark's plan.
 """
@@ -24,8 +24,17 @@ from pyspark.sql import types as T
 from sqlglot import exp
 
 from bitlake.engine.explain import details, explain_answer, explained, join_filter_line
-from bitlake.engine.metadata_only import Answer, PreparedQuery, answer, columns_of, prepare
+from bitlake.engine.metadata_only import (
+    Answer,
+    PreparedQuery,
+    answer,
+    answer_from_rows,
+    columns_of,
+    columns_of_aggregates,
+    prepare,
+)
 from bitlake.engine.session import nothing, result
+from bitlake.engine.target import exact_scan
 from bitlake.errors import InvalidRequest, NotFound, UnsupportedFeature
 from bitlake.expressions.binder import bind
 from bitlake.expressions.literal_lists import LiteralList
@@ -39,7 +48,7 @@ from bitlake.spark.context import EngineContext
 from bitlake.spark.errors import spark_errors
 from bitlake.spark.read.literal_list_views import joinable_lists, list_frame, with_list_views
 from bitlake.spark.read.local_relation import held_frame, is_simple, local_frame, without_rows
-from bitlake.spark.read.scan import SparkReader, choose, frame_schema, looked_at
+from bitlake.spark.read.scan import SparkReader, choose, frame_schema, is_soon_read, looked_at
 from bitlake.spark.read.temporary_views import follow
 from bitlake.spark.types import comment_of, spark_type
 from bitlake.sql import aggregate_pushdown as sh
@@ -69,12 +78,9 @@ def query(context: EngineContext, text: SqlText) -> DataFrame:
 
 
 def _query(context: EngineContext, prepared: PreparedQuery) -> DataFrame:
-    if isinstance(prepared.shape, Aggregates):
-        found = answer(context, prepared.shape, prepared.scans[0], "spark")
-        run = functools.partial(_run, context, prepared)
-        frame = None if found is None else answered(context, prepared.shape, found, run)
-        if frame is not None:
-            return frame
+    aggregates = _aggregates(context, prepared)
+    if aggregates is not None:
+        return aggregates[1]
     _check_full_scan(context, prepared.scans)
     if isinstance(prepared.shape, TopRows):
         few = sorted_rows(context, prepared.shape, prepared.scans[0], functools.partial(_run, context, prepared))
@@ -88,6 +94,30 @@ def _query(context: EngineContext, prepared: PreparedQuery) -> DataFrame:
             raise
     # Spark may need columns that the analysis did not find in the text; it then says so, or what else is wrong.
     return _over_tables(context, whole)
+
+
+def _aggregates(context: EngineContext, prepared: PreparedQuery) -> tuple[Answer, DataFrame] | None:
+    """A query's aggregates and Spark's frame of them, if metadata, indexes or few rows give them; else None."""
+    shape = prepared.shape
+    if not isinstance(shape, Aggregates):
+        return None
+    # The rows that ``run`` gets meet the scan's condition.
+    run = functools.partial(_run, context, prepared, filtered=prepared.scans)
+    for find in (answer, _of_few_rows):
+        found = find(context, shape, prepared.scans[0], "spark")
+        frame = None if found is None else answered(context, shape, found, run)
+        if found is not None and frame is not None:
+            return found, frame
+    return None
+
+
+def _of_few_rows(context: EngineContext, shape: Aggregates, scan: TableScan, engine: str) -> Answer | None:
+    """The aggregates of few rows, which are read and added up here before a job of Spark's would start."""
+    exact = exact_scan(context, scan, shape.predicate)
+    if exact is None or not is_soon_read(exact, columns_of_aggregates(shape)):
+        return None
+    _check_full_scan(context, [exact])
+    return answer_from_rows(context, shape, exact, engine)
 
 
 def _over_tables(context: EngineContext, prepared: PreparedQuery) -> DataFrame:
@@ -276,11 +306,9 @@ def explain(context: EngineContext, statement: st.Explain) -> pa.Table:
     explained_query = explained(context, statement.query)
     prepared = prepare(context, explained_query.query)
     parts, scans = [], prepared.scans
-    if isinstance(prepared.shape, Aggregates):
-        run = functools.partial(_run, context, prepared)
-        found = answer(context, prepared.shape, prepared.scans[0], "spark")
-        if found is not None and answered(context, prepared.shape, found, run) is not None:
-            parts, scans = [explain_answer(found)], ()
+    aggregates = _aggregates(context, prepared)
+    if aggregates is not None:
+        parts, scans = [explain_answer(aggregates[0])], ()
     on_driver = False
     reader = SparkReader(context.spark, context.catalog.store)
     if isinstance(prepared.shape, TopRows):

@@ -21,6 +21,7 @@ from spark_jobs import jobs_of
 import bitlake
 from bitlake.cli.result import Result
 from bitlake.scan.plan import SkipReason
+from bitlake.spark.read import scan as spark_scan
 
 pytestmark = pytest.mark.spark
 Wanted = Callable[[str], tuple[list[Any], Any]]
@@ -303,8 +304,9 @@ def test_an_overflow_is_sparks_own(lake: bitlake.Lake, ansi: str) -> None:
         lake.spark.conf.unset("spark.sql.ansi.enabled")
 
 
-def test_a_few_files_without_index_are_read_here(lake: bitlake.Lake) -> None:
+def test_a_few_files_without_index_are_read_here(lake: bitlake.Lake, monkeypatch: Any) -> None:
     """Indexes answer for most rows; where they do not, an engine reads."""
+    monkeypatch.setattr(spark_scan, "DRIVER_ROWS", 0)
     table = lake.create_table("mixed", rows().schema, options=OPTIONS)
     table.append(rows())
     table.alter_options(unset=list(OPTIONS))
@@ -318,6 +320,88 @@ def test_a_few_files_without_index_are_read_here(lake: bitlake.Lake) -> None:
     table.append(rows())
     (explained,) = rows_of(lake.sql("EXPLAIN " + text.format("mixed")))[0]
     assert "answered   from" not in explained
+
+
+OF_ROWS = [
+    "SELECT sum(score), avg(score), count(score) FROM {} WHERE amount < 300 AND NOT isnan(score)",
+    "SELECT status, avg(score), sum(score) / count(*) FROM {} WHERE id IN (3, 77, 78, 501) GROUP BY status ORDER BY 1",
+    "SELECT count(*), sum(amount), min(status) FROM {} WHERE id = -1",
+    "SELECT status, max(id) FROM {} WHERE id % 7 = 3 GROUP BY status",
+    "SELECT sum(big * 2), count(DISTINCT id % 5) FROM {}",
+    "SELECT sum(big) FILTER (WHERE flag) FROM {}",
+    "SELECT max(length(status)), any_value(flag) FROM {} WHERE status = 'S1' AND flag",
+    "SELECT EXISTS(SELECT * FROM {} WHERE id = 77)",
+]
+"""Some of these are Spark's, over rows that are read here."""
+
+
+@pytest.fixture(scope="module")
+def unindexed(lake: bitlake.Lake) -> bitlake.Lake:
+    for name, options in {"unindexed": {}, "marked": {"deletion-vectors.enabled": "true"}}.items():
+        table = lake.create_table(name, rows().schema, options=options)
+        table.append(rows())
+        table.append(rows().slice(0, 100))
+    lake.table("marked").append(rows().slice(0, 300).set_column(0, "id", pa.array(range(1000, 1300))))
+    lake.table("marked").delete("id >= 1000")
+    return lake
+
+
+@pytest.mark.parametrize("text", [*every(3, [*AGGREGATES, *MORE_THAN_AGGREGATES]), *OF_ROWS])
+@pytest.mark.parametrize("name", ["unindexed", exhaustive("marked")])
+def test_aggregates_of_few_rows_are_sparks(unindexed: bitlake.Lake, wanted_of: Wanted, text: str, name: str) -> None:
+    wanted, schema = wanted_of(text)
+    answer = unindexed.sql(text.format(name))
+    got = rows_of(answer)
+    assert answer.schema == schema
+    assert got == wanted if "ORDER BY" in text else sorted(map(repr, got)) == sorted(map(repr, wanted))
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "SELECT status, count(*), sum(price), avg(score), max(day) FROM {} WHERE amount < 300 GROUP BY status",
+        "SELECT count(*), sum(amount) FROM {} WHERE id IN (3, 77, 501)",
+        "SELECT DISTINCT flag, status FROM {} WHERE id > 50",
+        "SELECT status, max(id) FROM {} WHERE id % 7 = 3 GROUP BY status",
+    ],
+)
+def test_aggregates_of_few_rows_start_no_job(unindexed: bitlake.Lake, wanted_of: Wanted, text: str) -> None:
+    asked = text.format("unindexed")
+    got, jobs = jobs_of(unindexed.spark, lambda: rows_of(unindexed.sql(asked)))
+    assert jobs == 0 and sorted(map(repr, got)) == sorted(map(repr, wanted_of(text)[0]))
+    (explained,) = rows_of(unindexed.sql(f"EXPLAIN {asked}"))[0]
+    assert "answered   from metadata, indexes and 2 data files of 2" in explained
+
+
+def test_a_job_of_sparks_adds_up_many_rows_or_files(unindexed: bitlake.Lake, monkeypatch: Any) -> None:
+    def here(where: str) -> bool:
+        text = f"SELECT status, sum(amount) FROM unindexed WHERE {where} GROUP BY status"
+        return "answered   from" in rows_of(unindexed.sql(f"EXPLAIN {text}"))[0][0]
+
+    assert here("amount > 7") and here("amount = 7")
+    monkeypatch.setattr(spark_scan, "DRIVER_ROWS", 699)
+    assert not here("amount > 7") and here("amount = 7") and here("amount IN (1, 2)")
+    monkeypatch.setattr(spark_scan, "DRIVER_ROWS", 139)
+    assert not here("amount = 7")
+    monkeypatch.setattr(spark_scan, "DRIVER_ROWS", 700)
+    monkeypatch.setattr(spark_scan, "DRIVER_FILES", 1)
+    assert not here("amount = 7")
+    monkeypatch.setattr(spark_scan, "DRIVER_FILES", 2)
+    monkeypatch.setattr(spark_scan, "DRIVER_BYTES", 100)
+    assert not here("amount = 7")
+
+
+def test_an_overflow_is_sparks_own_error(lake: bitlake.Lake, spark: Any) -> None:
+    table = lake.create_table("large", pa.schema([("k", pa.int64()), ("v", pa.int64())]))
+    table.append(pa.table({"k": [1, 1, 2], "v": [2**63 - 1, 1, 5]}))
+    text = "SELECT k, sum(v) FROM large WHERE k < 9 GROUP BY k"
+    with pytest.raises(Exception, match="ARITHMETIC_OVERFLOW"):
+        lake.sql(text).collect()
+    spark.conf.set("spark.sql.ansi.enabled", "false")
+    try:
+        assert sorted(rows_of(lake.sql(text))) == [[1, -(2**63)], [2, 5]]
+    finally:
+        spark.conf.unset("spark.sql.ansi.enabled")
 
 
 def test_first_rows_read_little(lake: bitlake.Lake) -> None:
