@@ -174,7 +174,9 @@ def answer(session: Session, shape: sh.Aggregates, scan: TableScan, engine: str)
     return None if columns is None else _answer(shape, exact, columns, engine)
 
 
-def answer_from_rows(session: Session, shape: sh.Aggregates, exact: TableScan, engine: str) -> Answer | None:
+def answer_from_rows(
+    session: Session, shape: sh.Aggregates, exact: TableScan, engine: str, most_groups: int
+) -> Answer | None:
     """As :func:`answer`, with the rows of a scan that has all of WHERE; None where an engine is to read them.
 
     Floats are added in the order of the rows, of which engines promise none.
@@ -188,7 +190,7 @@ def answer_from_rows(session: Session, shape: sh.Aggregates, exact: TableScan, e
     try:
         keys, measures = _grouping(session, shape, exact)
         with reading_table(exact.state.name):
-            rows = aggregate(exact.aggregates(exact=False), keys, measures, most_groups=MAX_GROUPS, strict=True)
+            rows = aggregate(exact.aggregates(exact=False), keys, measures, most_groups=most_groups, strict=True)
     except (NeedsData, Unordered, EvaluationFailed, InvalidRequest):
         return None  # an engine finds the same error, if there is one
     return _answer(shape, exact, _by_item(shape, keys, measures, rows), engine)
@@ -199,14 +201,20 @@ def columns_of_aggregates(shape: sh.Aggregates) -> set[str]:
     return {k.column for k in shape.keys} | {i.column for i in shape.items if i.column is not None}
 
 
-def _answer(shape: sh.Aggregates, exact: TableScan, columns: Sequence[pa.ChunkedArray], engine: str) -> Answer:
-    by_name = {f.name: f for f in exact.state.schema.fields}
-    exact.record(engine)
+def result_fields(shape: sh.Aggregates, scan: TableScan) -> tuple[DataField, ...]:
+    """The columns of an :class:`Answer`."""
+    by_name = {f.name: f for f in scan.state.schema.fields}
     fields = []
     for number, item in enumerate(shape.items):
         name = item.column if item.kind == sh.KEY and item.column else sh.item_name(number)
         fields.append(DataField(number, name, _type_of(item, by_name)))
-    return Answer(tuple(fields), pa.table(columns, names=[f.name for f in fields]), exact)
+    return tuple(fields)
+
+
+def _answer(shape: sh.Aggregates, exact: TableScan, columns: Sequence[pa.ChunkedArray], engine: str) -> Answer:
+    exact.record(engine)
+    fields = result_fields(shape, exact)
+    return Answer(fields, pa.table(columns, names=[f.name for f in fields]), exact)
 
 
 def _indexed_scan(session: Session, scan: TableScan, predicate: Predicate | None) -> TableScan | None:
@@ -273,8 +281,9 @@ def _aggregated(session: Session, shape: sh.Aggregates, scan: TableScan) -> tupl
 def _grouping(session: Session, shape: sh.Aggregates, scan: TableScan) -> tuple[list[GroupKey], list[Aggregate]]:
     """The keys and aggregates of a query; raises :class:`NeedsData` where Spark groups in another way."""
     fields = {f.name: f for f in scan.state.schema.fields}
-    for key in shape.keys:
-        kind = fields[key.column].type
+    grouped = {k.column for k in shape.keys} | {i.column for i in shape.items if i.kind == COUNT_DISTINCT and i.column}
+    for column in grouped:
+        kind = fields[column].type
         if isinstance(kind, AtomicType) and kind.root in TIMESTAMPS and (kind.precision or 0) > _MICROSECONDS:
             raise NeedsData  # Spark cuts them, and groups what is left
     if any(key.terms for key in shape.keys) and not session.is_on("spark.sql.ansi.enabled", default=True):

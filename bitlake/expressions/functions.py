@@ -359,7 +359,7 @@ def truncated_days(days: Any, unit: str) -> Any:
 
 
 def _unit_of(term: Typed, words: dict[str, str]) -> str:
-    unit = words.get(term.parameter.lower())  # which is a text, as it was parsed
+    unit = words.get(term.parameter.lower()) if term.is_literal and isinstance(term.parameter, str) else None
     if unit is None:
         raise Refused(f"{term.sql} is not one of the units {', '.join(sorted(set(words.values())))}")
     return unit

@@ -41,6 +41,26 @@ _TYPED_LITERALS = (
 """The types that Spark takes before a text, beside intervals and X."""
 
 
+_Call: TypeAlias = Callable[[list[exp.Expr]], exp.Expr]
+_ABBREVIATED = frozenset(exp.TimeUnit.UNABBREVIATED_UNIT_NAME)
+
+
+def _with_unit(name: str, place: int) -> _Call:
+    """A reader of ``trunc`` or ``date_trunc``, whose unit is the argument at ``place``.
+
+    sqlglot reads Q as QUARTER and a column's name as a unit; Spark returns NULL for Q, and takes the column's value.
+    """
+
+    def read(arguments: list[exp.Expr]) -> exp.Expr:
+        unit = arguments[place] if len(arguments) == 2 else None
+        if not isinstance(unit, exp.Literal) or not unit.is_string or unit.name.upper() in _ABBREVIATED:
+            return exp.Anonymous(this=name, expressions=arguments)
+        made: exp.Expr = Spark.Parser.FUNCTIONS[name](arguments)
+        return made
+
+    return read
+
+
 class SparkSql(Spark):
     """The dialect that every SQL text given to bitlake is read with."""
 
@@ -54,6 +74,12 @@ class SparkSql(Spark):
 
     class Parser(Spark.Parser):  # type: ignore[misc, valid-type]  # where it is defined depends on the version
         """Spark's statements; those that only Spark itself can read (SET) are not warned of."""
+
+        FUNCTIONS: ClassVar[dict[str, Any]] = {
+            **Spark.Parser.FUNCTIONS,
+            "TRUNC": _with_unit("TRUNC", 1),
+            "DATE_TRUNC": _with_unit("DATE_TRUNC", 0),
+        }
 
         def _warn_unsupported(self) -> None:
             return

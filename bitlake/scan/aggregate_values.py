@@ -151,11 +151,14 @@ def ends_of(values: pa.Array, ids: Int64s, groups: int) -> tuple[pa.Array, pa.Ar
 
 
 def of_rows(
-    keys: Sequence[GroupKey], needs: Mapping[str, frozenset[str]], columns: Mapping[str, pa.Array], rows: int
+    grouping: tuple[Int64s, Int64s],
+    keys: Sequence[GroupKey],
+    needs: Mapping[str, frozenset[str]],
+    columns: Mapping[str, pa.Array],
 ) -> Partial:
-    """The partial aggregates of rows; ``needs``: kinds of aggregates for each column."""
+    """Partial aggregates of rows; ``grouping``: their :func:`group_ids`, ``needs``: kinds of aggregates of columns."""
     key_columns = [columns[k.column] for k in keys]
-    ids, first = group_ids(keys, key_columns, rows)
+    ids, first = grouping
     groups = len(first)
     order = np.argsort(ids, kind="stable")
     bounds = np.concatenate(([0], np.cumsum(np.bincount(ids, minlength=groups)))).astype(np.int64)
@@ -269,8 +272,8 @@ def result(aggregate: Aggregate, kind: DataType | None, partial: Partial, strict
     """An aggregate's value for each group.
 
     Raises :class:`EvaluationFailed` for a sum that its type does not hold; with ``strict``, :class:`Unordered` for one
-    that an engine may not reach, or may reach with another rounding, in the order in which it adds; not for floats, of
-    which that holds for every sum.
+    that an engine may not reach, or may reach with another rounding, in the order in which it adds.  Floats are exempt:
+    the last digits of each of their sums depend on the order (:func:`is_float_sum`).
     """
     if aggregate.column is None:
         return pa.array(partial.rows, pa.int64())

@@ -130,7 +130,7 @@ def aggregate(
                 source.comparable(a.column)
             result_type(a, fields[a.column].type)
     needs = _needs(aggregates)
-    parts = _Files(source, keys, needs, fields).parts(limit)
+    parts = _Files(source, keys, needs, fields).parts(limit, most_groups)
     types: Mapping[str, DataType] = {name: f.type for name, f in fields.items()}
     whole = merged(keys, needs, types, parts)
     if most_groups is not None and len(whole.rows) > most_groups:
@@ -194,7 +194,7 @@ class _Files:
         kinds = [(fields[name], sorted(of_column)) for name, of_column in needs.items()]
         self._aggregate_key = repr(([(fields[key.column], key.terms) for key in keys], kinds))
 
-    def parts(self, limit: ReadLimit | None) -> list[Partial]:
+    def parts(self, limit: ReadLimit | None, most_groups: int | None) -> list[Partial]:
         """The partials of all files; first those that need no data, so that nothing is read in vain."""
         files = self.source.plan.files
         parts: list[Partial] = []
@@ -215,7 +215,10 @@ class _Files:
 
         def partial(rows: pa.Table) -> Partial:
             arrays = {name: one_array(rows.column(name)) for name in columns}
-            return of_rows(self.keys, self.needs, arrays, rows.num_rows)
+            groups = group_ids(self.keys, [arrays[k.column] for k in self.keys], rows.num_rows)
+            if most_groups is not None and len(groups[1]) > most_groups:
+                raise NeedsData
+            return of_rows(groups, self.keys, self.needs, arrays)
 
         return parts + self.source.read_each(unanswered, columns, partial)
 
@@ -455,7 +458,7 @@ class _Column:
         repeated = value.take(pa.array(np.zeros(n, np.int64)))
         values = ColumnValues(self.sizes, None, None, repeated, repeated, (np.arange(n), repeated))
         if self.kinds & {SUM, AVG}:
-            part = of_rows((), {"v": self.kinds & {SUM, AVG}}, {"v": value}, 1).columns["v"]
+            part = of_rows(group_ids((), (), 1), (), {"v": self.kinds & {SUM, AVG}}, {"v": value}).columns["v"]
             assert part.totals is not None and part.magnitudes is not None
             values.totals = [part.totals[0] * size for size in self.sizes.tolist()]
             values.magnitudes = [part.magnitudes[0] * size for size in self.sizes.tolist()]

@@ -335,8 +335,11 @@ def test_sums_imply_ranges_of_their_column(condition: str, implied: str | None) 
 @pytest.mark.parametrize(
     ("sql", "message"),
     [
-        ("trunc(d, 5)", r"'5' is not one of the units month, quarter, week, year"),
+        ("trunc(d, 5)", r"5 is not one of the units month, quarter, week, year"),
         ("trunc(d, 'DAY')", r"'DAY' is not one of the units month, quarter, week, year"),
+        ("trunc(d, 'Q')", r"'Q' is not one of the units month, quarter, week, year"),
+        ("trunc(d, s)", "s is not one of the units"),
+        ("date_trunc('w', ts)", "'w' is not one of the units"),
         ("date_trunc(upper(s), ts)", "is not one of the units day, hour, microsecond"),
         ("last_day(s)", "s is STRING, and not a date or timestamp"),
         ("last_day(5)", "5 is INT, and not a date or timestamp"),

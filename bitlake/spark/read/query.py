@@ -32,6 +32,7 @@ from bitlake.engine.metadata_only import (
     columns_of,
     columns_of_aggregates,
     prepare,
+    result_fields,
 )
 from bitlake.engine.session import nothing, result
 from bitlake.engine.target import exact_scan
@@ -48,7 +49,7 @@ from bitlake.spark.context import EngineContext
 from bitlake.spark.errors import spark_errors
 from bitlake.spark.read.literal_list_views import joinable_lists, list_frame, with_list_views
 from bitlake.spark.read.local_relation import held_frame, is_simple, local_frame, without_rows
-from bitlake.spark.read.scan import SparkReader, choose, frame_schema, is_soon_read, looked_at
+from bitlake.spark.read.scan import LOCAL_ROWS, SparkReader, choose, frame_schema, is_soon_read, looked_at
 from bitlake.spark.read.temporary_views import follow
 from bitlake.spark.types import comment_of, spark_type
 from bitlake.sql import aggregate_pushdown as sh
@@ -103,21 +104,30 @@ def _aggregates(context: EngineContext, prepared: PreparedQuery) -> tuple[Answer
         return None
     # The rows that ``run`` gets meet the scan's condition.
     run = functools.partial(_run, context, prepared, filtered=prepared.scans)
-    for find in (answer, _of_few_rows):
-        found = find(context, shape, prepared.scans[0], "spark")
-        frame = None if found is None else answered(context, shape, found, run)
-        if found is not None and frame is not None:
-            return found, frame
-    return None
+    (scan,) = prepared.scans
+    found, few = answer(context, shape, scan, "spark"), None
+    if found is None:
+        few = _few_rows(context, shape, scan)
+        if few is None:
+            return None
+    types = _result_types(context, shape, scan, run)
+    if few is not None and types is not None:
+        found = answer_from_rows(context, shape, few, "spark", LOCAL_ROWS)
+    if found is None or types is None:
+        return None
+    frame = _answered(context, shape, found, types, run)
+    return None if frame is None else (found, frame)
 
 
-def _of_few_rows(context: EngineContext, shape: Aggregates, scan: TableScan, engine: str) -> Answer | None:
-    """The aggregates of few rows, which are read and added up here before a job of Spark's would start."""
+def _few_rows(context: EngineContext, shape: Aggregates, scan: TableScan) -> TableScan | None:
+    """The scan with all of WHERE, if its rows are added up here before a job would start; else None."""
     exact = exact_scan(context, scan, shape.predicate)
-    if exact is None or not is_soon_read(exact, columns_of_aggregates(shape)):
+    if exact is None or context.cached.frame(scan) is not None:
+        return None
+    if not is_soon_read(exact, columns_of_aggregates(shape)):
         return None
     _check_full_scan(context, [exact])
-    return answer_from_rows(context, shape, exact, engine)
+    return exact
 
 
 def _over_tables(context: EngineContext, prepared: PreparedQuery) -> DataFrame:
@@ -266,7 +276,8 @@ def other(context: EngineContext, text: SqlText, remedy: str | None = None) -> D
 
 def describe_query(context: EngineContext, statement: DescribeQuery) -> pa.Table:
     """DESCRIBE QUERY: the columns that a query returns."""
-    rows = [(f.name, f.dataType.simpleString(), comment_of(f)) for f in query(context, statement.query).schema.fields]
+    prepared = replace(prepare(context, statement.query), shape=None)  # no aggregates are computed for their types
+    rows = [(f.name, f.dataType.simpleString(), comment_of(f)) for f in _query(context, prepared).schema.fields]
     return result(dict.fromkeys(("col_name", "data_type", "comment"), str), rows)
 
 
@@ -330,7 +341,7 @@ def explain(context: EngineContext, statement: st.Explain) -> pa.Table:
         how = ["the first rows are read here, in order (no Spark job)"] if on_driver else how
         plan = f"{explain_text(scan.plan())}{join_filter_line(prepared, place)}"
         parts.append(f"{plan}\n  read       {'; '.join(how) or 'nothing'}{details(scan)}")
-    frame = query(context, explained_query.query)
+    frame = query(context, explained_query.query) if aggregates is None else aggregates[1]
     mode = {"": "simple"}.get(statement.mode, statement.mode)
     parts.append(spark_plan(frame, mode))
     return result({"plan": str}, [(explained_query.text("\n\n".join(parts)),)])
@@ -407,33 +418,29 @@ def _read_here(scan: TableScan) -> pa.Table | None:
     return scan.to_arrow_within(JUDGED_ROWS) if scan.order and len(plan.files) <= DRIVER_FILES else None
 
 
-def answered(context: EngineContext, shape: sh.Aggregates, answer: Answer, run: Rewritten) -> DataFrame | None:
-    """The aggregates as a local relation, with the names and types that Spark gives them; None where these differ."""
+def _result_types(context: EngineContext, shape: sh.Aggregates, scan: TableScan, run: Rewritten) -> T.StructType | None:
+    """The names and types that Spark gives a query's result; None if its aggregates would have others."""
     reader = SparkReader(context.spark, context.catalog.store)
-    types = run([reader.without_rows(frame_schema(answer.scan))], ()).schema
-    kinds = [spark_type(f.type) for f in answer.fields]
-    if shape.edits is not None:
-        return _rest(context, shape, answer, kinds, types, run)
-    names = [f.name for f in types.fields]
-    if len(set(names)) != len(names) or [f.dataType for f in types.fields] != kinds:
-        return None
-    rows = answer.rows.rename_columns(names)
-    return held_frame(context.spark, rows, types) if is_simple(types) else local_frame(context.spark, rows, types)
+    types = run([reader.without_rows(frame_schema(scan))], ()).schema
+    if shape.edits is None:
+        kinds = [spark_type(f.type) for f in result_fields(shape, scan)]
+        if len(set(types.names)) != len(types.names) or [f.dataType for f in types.fields] != kinds:
+            return None
+    return types
 
 
-def _rest(
-    context: EngineContext,
-    shape: sh.Aggregates,
-    answer: Answer,
-    kinds: Sequence[T.DataType],
-    types: T.StructType,
-    run: Rewritten,
+def _answered(
+    context: EngineContext, shape: sh.Aggregates, answer: Answer, types: T.StructType, run: Rewritten
 ) -> DataFrame | None:
-    """Run the rest of a query over its aggregates on Spark; ``types``: those of its result."""
-    assert shape.edits is not None
-    types_of_answer = T.StructType(
-        [T.StructField(f.name, kind, True) for f, kind in zip(answer.fields, kinds, strict=True)]
-    )
+    """The aggregates as a local relation, or the rest of the query over them; None where Spark gives other types."""
+    if shape.edits is None:
+        rows = answer.rows.rename_columns(types.names)
+        return held_frame(context.spark, rows, types) if is_simple(types) else local_frame(context.spark, rows, types)
+    stored = {f.name: f for f in frame_schema(answer.scan).fields}
+    fields = [T.StructField(f.name, spark_type(f.type), True) for f in answer.fields]
+    # Keys are NOT NULL and have comments as the table's columns.
+    keys = [stored.get(f.name) if item.kind == sh.KEY else None for f, item in zip(fields, shape.items, strict=True)]
+    types_of_answer = T.StructType([key or f for key, f in zip(keys, fields, strict=True)])
     frame = run([local_frame(context.spark, answer.rows, types_of_answer)], shape.edits)
     if [f.dataType for f in frame.schema.fields] != [f.dataType for f in types.fields]:
         return None

@@ -77,7 +77,7 @@ POINT_ROWS = 1_000_000
 """The most rows whose condition is evaluated here because it requires a value of a column.  A million rows take 30 ms,
 where a job takes half a second; the time is lost if many rows have the value."""
 _POINT_TIMES = 5
-"""How many times :data:`DRIVER_ROWS` are added up here under a condition on values, which few rows may meet."""
+"""The limit :data:`DRIVER_ROWS` times this holds under a condition on values, which few of the rows may meet."""
 JUDGED_ROWS = 2_000_000
 """The most rows for which the driver evaluates a condition, to count the rows that match: some 60 ms at most."""
 
@@ -222,7 +222,7 @@ def looked_at(scan: TableScan) -> TableScan:
 def is_soon_read(scan: TableScan, columns: Collection[str]) -> bool:
     """Whether these columns of a scan's rows, and those of its condition, are read here before a job would start.
 
-    200,000 rows of two columns are read and added up in 0.06 to 0.1 s.
+    200,000 rows of two columns are read and added up in 0.06 to 0.1 s, in few groups.
     """
     plan, predicate = scan.plan(), scan.predicate
     point = predicate is not None and (_is_point(predicate) or _listed(predicate) > 0)

@@ -21,6 +21,7 @@ from spark_jobs import jobs_of
 import bitlake
 from bitlake.cli.result import Result
 from bitlake.scan.plan import SkipReason
+from bitlake.spark.read import query as spark_query
 from bitlake.spark.read import scan as spark_scan
 
 pytestmark = pytest.mark.spark
@@ -391,6 +392,73 @@ def test_a_job_of_sparks_adds_up_many_rows_or_files(unindexed: bitlake.Lake, mon
     assert not here("amount = 7")
 
 
+UNITS = [
+    "SELECT trunc(day, 'Q'), count(*), sum(id) FROM {} GROUP BY 1",
+    "SELECT trunc(day, 'w') AS w, count(*) FROM {} GROUP BY w",
+    "SELECT trunc(day, status), count(*) FROM {} GROUP BY trunc(day, status)",
+    "SELECT date_trunc('Q', at), count(*), sum(id) FROM {} GROUP BY 1",
+    "SELECT extract(SECOND FROM at) AS s, count(*), sum(id) FROM {} GROUP BY s",
+    "SELECT count(*) FROM {} WHERE trunc(day, 'Y') IS NULL",
+    "SELECT count(*) FROM {} WHERE trunc(day, 'Q') = DATE'2024-01-01'",
+    "SELECT count(*) FROM {} WHERE extract(SECOND FROM at) = 1.25",
+    "SELECT extract(MINUTE FROM at) AS m, trunc(day, 'mon'), max(id) FROM {} GROUP BY ALL",
+]
+
+
+@pytest.mark.parametrize("options", [{}, exhaustive({"file-index.bitmap.columns": "day,at"})])
+def test_units_of_dates_are_what_spark_takes_them_for(lake: bitlake.Lake, spark: Any, options: dict[str, str]) -> None:
+    """Spark gives NULL for Q, which the parser took for QUARTER; EXTRACT of seconds has their fraction."""
+    name = f"units_{len(options)}"
+    days = [dt.date(2024, 1, 1) + dt.timedelta(i * 17) for i in range(40)]
+    at = [dt.datetime(2024, i % 12 + 1, 3, 10, 0, 1, i % 4 * 250_000) for i in range(40)]
+    columns = {"id": range(40), "day": days, "at": pa.array(at, pa.timestamp("us")), "status": ["YEAR", "Q"] * 20}
+    units = pa.table(columns)
+    lake.create_table(name, units.schema, options=options).append(units)
+    spark.createDataFrame(units).createOrReplaceTempView(f"plain_{name}")
+    for text in UNITS:
+        wanted = rows_of(spark.sql(text.format(f"plain_{name}")))
+        assert sorted(rows_of(lake.sql(text.format(name))), key=repr) == sorted(wanted, key=repr), text
+
+
+def test_results_keep_not_null_and_comments(lake: bitlake.Lake, monkeypatch: Any) -> None:
+    lake.sql("CREATE TABLE noted (k INT NOT NULL COMMENT 'the key', v INT)")
+    lake.sql("INSERT INTO noted VALUES (1, 2), (1, 3), (4, NULL)")
+    texts = [
+        "SELECT k, count(*) FROM noted WHERE v IS NULL OR v > 0 GROUP BY k ORDER BY k",
+        "SELECT k AS kk, max(v) FROM noted GROUP BY k HAVING count(*) > 1",
+        "SELECT k + 1, k > 3, count(v) FROM noted GROUP BY k",
+        "SELECT DISTINCT k FROM noted ORDER BY k",
+    ]
+    here = [lake.sql(text) for text in texts]
+    monkeypatch.setattr(spark_scan, "DRIVER_ROWS", -1)
+    for text, answer in zip(texts, here, strict=True):
+        assert answer.schema == lake.sql(text).schema
+    assert here[0].schema["k"].metadata == {"comment": "the key"} and not here[0].schema["k"].nullable
+
+
+def test_nothing_is_read_in_vain_or_twice(unindexed: bitlake.Lake, monkeypatch: Any) -> None:
+    read: list[str] = []
+    add = spark_query.answer_from_rows
+    monkeypatch.setattr(spark_query, "answer_from_rows", lambda *a: read.append("read") or add(*a))
+    counted = "SELECT status, sum(amount) FROM unindexed GROUP BY status"
+    unindexed.sql(f"EXPLAIN {counted}")
+    assert read == ["read"]
+    assert [r.col_name for r in unindexed.sql(f"DESCRIBE QUERY {counted}").collect()] == ["status", "sum(amount)"]
+    twice = "SELECT sum(amount) AS a, count(*) AS a FROM {} WHERE amount > 3"
+    assert rows_of(unindexed.sql(twice.format("unindexed"))) == rows_of(unindexed.spark.sql(twice.format("plain_t")))
+    assert read == ["read"], "no relation has two columns of a name"
+    unindexed.sql("CACHE TABLE unindexed")
+    unindexed.sql(counted).collect()
+    assert read == ["read"]
+    unindexed.sql("UNCACHE TABLE unindexed")
+    monkeypatch.setattr(spark_query, "LOCAL_ROWS", 600)
+    assert len(unindexed.sql("SELECT id, max(amount) FROM unindexed GROUP BY id").collect()) == 600
+    explained = "EXPLAIN SELECT id, max(amount) FROM unindexed GROUP BY id"
+    assert "answered   from" in unindexed.sql(explained).collect()[0][0]
+    monkeypatch.setattr(spark_query, "LOCAL_ROWS", 599)
+    assert "answered   from" not in unindexed.sql(explained).collect()[0][0], "many groups are Spark's"
+
+
 def test_an_overflow_is_sparks_own_error(lake: bitlake.Lake, spark: Any) -> None:
     table = lake.create_table("large", pa.schema([("k", pa.int64()), ("v", pa.int64())]))
     table.append(pa.table({"k": [1, 1, 2], "v": [2**63 - 1, 1, 5]}))
@@ -422,7 +490,6 @@ def test_first_rows_read_little(lake: bitlake.Lake) -> None:
 def test_first_rows_under_a_filter_without_index(lake: bitlake.Lake, monkeypatch: Any) -> None:
     """Few of the best rows are judged here; where none survives, Spark sorts all of them."""
     import bitlake.spark.read.query as shortcut
-    from bitlake.spark.read import scan as spark_scan
 
     n = 20_000
     many = pa.table({"k": [i * 7919 % n for i in range(n)], "word": [f"w{i * 31 % 10}" for i in range(n)]})
