@@ -380,11 +380,12 @@ def test_a_job_of_sparks_adds_up_many_rows_or_files(unindexed: bitlake.Lake, mon
         return "answered   from" in rows_of(unindexed.sql(f"EXPLAIN {text}"))[0][0]
 
     assert here("amount > 7") and here("amount = 7")
-    monkeypatch.setattr(spark_scan, "DRIVER_ROWS", 699)
+    monkeypatch.setattr(spark_scan, "DRIVER_ROWS", 349)
     assert not here("amount > 7") and here("amount = 7") and here("amount IN (1, 2)")
     monkeypatch.setattr(spark_scan, "DRIVER_ROWS", 139)
     assert not here("amount = 7")
-    monkeypatch.setattr(spark_scan, "DRIVER_ROWS", 700)
+    monkeypatch.setattr(spark_scan, "DRIVER_ROWS", 350)
+    assert here("amount > 7")
     monkeypatch.setattr(spark_scan, "DRIVER_FILES", 1)
     assert not here("amount = 7")
     monkeypatch.setattr(spark_scan, "DRIVER_FILES", 2)
