@@ -169,6 +169,17 @@ def _bounds(files: list[tuple[Any, Any, int | None]], values: list[Any]) -> Colu
     return ColumnBounds(Form.TEXT, *texts, *known, nulls, False)
 
 
+def test_texts_with_zero_characters_in_a_list() -> None:
+    """The texts of a list are encoded together, and zero characters separate them."""
+    for listed in (("a\0b", "c"), ("a", "b\0"), ("\0",), ("\0a", "\ud800", "\ud800\0\udc00")):
+        for value in ("a", "a\0b", "b", "b\0", "c", "\0", "\0a"):
+            stored = pa.array([value.encode()], pa.large_binary())
+            known, nulls = np.ones(1, bool), np.zeros(1, np.int64)
+            bounds = ColumnBounds(Form.TEXT, stored, stored, known, known, nulls, False)
+            (verdict,) = judge_leaf(In("x", tuple(sorted(listed))), bounds, np.full(1, 3)).tolist()
+            assert verdict == (ALL if value in listed else NONE).value, (listed, value)
+
+
 def test_a_maximum_that_was_cut_may_stand_for_longer_texts() -> None:
     # Paimon cuts texts to 16 characters and adds one to the last; "?" is what it leaves where that cannot be encoded.
     cut = {"x": ColumnStats("a", "b?", 0, truncated=True)}
