@@ -34,9 +34,9 @@ def some(values: Iterable[Any], *kept: Any) -> list[Any]:
 
 
 def every(step: int, values: Iterable[Any]) -> list[Any]:
-    """The values of a parameter, or tuples of several: of ``step`` in turn `make test` runs the first one.
+    """The values of a parameter, or tuples of several.
 
-    `make exhaustive` runs the others.
+    `make test` runs every ``step``-th value, `make exhaustive` the others.
     """
     return [_exhaustive(v) if i % step else v for i, v in enumerate(values)]
 

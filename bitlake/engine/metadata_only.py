@@ -1,7 +1,7 @@
 """Queries whose whole shape is known: answered from metadata and indexes, or with a scan of just the first rows.
 
-Both engines decide here what metadata answer.  Where a data file would have to be opened, the query runs as any other,
-or, for a caller that finds the rows few (:func:`answer_from_rows`), the aggregates are computed here.
+Both engines ask here.  Where metadata and indexes do not suffice, the engine runs the query, or
+:func:`answer_from_rows` computes the aggregates for a caller that knows the rows to be few.
 """
 
 from __future__ import annotations
@@ -101,7 +101,7 @@ def _is_usable(shape: sh.Aggregates | sh.TopRows | None, scans: Sequence[TableSc
     if isinstance(shape, sh.TopRows):
         used = {c for c, _, _ in shape.order if isinstance(c, str)}
     elif shape is not None:
-        used = {i.column for i in shape.items if i.column is not None} | {k.column for k in shape.keys}
+        used = columns_of_aggregates(shape)
     else:
         return False
     by_name = {f.name: f for f in scans[0].state.schema.fields}
@@ -177,15 +177,11 @@ def answer(session: Session, shape: sh.Aggregates, scan: TableScan, engine: str)
 def answer_from_rows(
     session: Session, shape: sh.Aggregates, exact: TableScan, engine: str, most_groups: int
 ) -> Answer | None:
-    """As :func:`answer`, with the rows of a scan that has all of WHERE; None where an engine is to read them.
+    """Compute a query's aggregates from the rows of ``exact``, whose condition is the whole WHERE.
 
-    Floats are added in the order of the rows, of which engines promise none.
+    None for more than ``most_groups`` groups, and where an engine may get another result.  Floats are added in the
+    order of the rows; engines define none.
     """
-    computes = exact.predicate is not None and has_computed(exact.predicate)
-    if computes and not session.is_on("spark.sql.ansi.enabled", default=True):
-        return None  # terms are evaluated as in ANSI mode
-    if any(i.kind in (sh.EXISTS, sh.NOT_EXISTS) for i in shape.items):
-        return None
     exact = exact.apart()
     try:
         keys, measures = _grouping(session, shape, exact)
@@ -194,6 +190,20 @@ def answer_from_rows(
     except (NeedsData, Unordered, EvaluationFailed, InvalidRequest):
         return None  # an engine finds the same error, if there is one
     return _answer(shape, exact, _by_item(shape, keys, measures, rows), engine)
+
+
+def is_computable(session: Session, shape: sh.Aggregates, exact: TableScan) -> bool:
+    """Whether :func:`answer_from_rows` may answer a query: told before anything is read."""
+    computes = exact.predicate is not None and has_computed(exact.predicate)
+    if computes and not session.is_on("spark.sql.ansi.enabled", default=True):
+        return False  # terms are evaluated as in ANSI mode
+    if any(i.kind in (sh.EXISTS, sh.NOT_EXISTS) for i in shape.items):
+        return False
+    try:
+        _grouping(session, shape, exact)
+    except (NeedsData, InvalidRequest):
+        return False
+    return True
 
 
 def columns_of_aggregates(shape: sh.Aggregates) -> set[str]:

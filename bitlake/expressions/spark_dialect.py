@@ -48,15 +48,16 @@ _ABBREVIATED = frozenset(exp.TimeUnit.UNABBREVIATED_UNIT_NAME)
 def _with_unit(name: str, place: int) -> _Call:
     """A reader of ``trunc`` or ``date_trunc``, whose unit is the argument at ``place``.
 
-    sqlglot reads Q as QUARTER and a column's name as a unit; Spark returns NULL for Q, and takes the column's value.
+    sqlglot reads Q as QUARTER, and a column's name as a unit.  Spark returns NULL for Q, and uses the column's value.
+    Such calls stay as they are written.
     """
 
     def read(arguments: list[exp.Expr]) -> exp.Expr:
         unit = arguments[place] if len(arguments) == 2 else None
         if not isinstance(unit, exp.Literal) or not unit.is_string or unit.name.upper() in _ABBREVIATED:
             return exp.Anonymous(this=name, expressions=arguments)
-        made: exp.Expr = Spark.Parser.FUNCTIONS[name](arguments)
-        return made
+        call: exp.Expr = Spark.Parser.FUNCTIONS[name](arguments)
+        return call
 
     return read
 

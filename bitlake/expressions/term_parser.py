@@ -301,7 +301,7 @@ def _call(node: exp.Expr) -> tuple[str, list[exp.Expr]] | None:
             return name, [node.this, node.args["true"], node.args.get("false") or exp.Null()]
         case exp.WidthBucket() if node.args.get("num_buckets") is not None:
             return "width_bucket", [node.this, *(node.args[n] for n in ("min_value", "max_value", "num_buckets"))]
-        case exp.Extract() if node.name.upper() != "SECOND":  # has a fraction, other than second(…)
+        case exp.Extract() if node.name.upper() != "SECOND":  # EXTRACT's has a fraction, second() none
             part = {"DAYOFMONTH": "day", "WEEK": "weekofyear", "DOY": "dayofyear"}.get(node.name.upper())
             return part or node.name.lower(), [node.expression]
         case exp.ArrayContains() | exp.MapContainsKey():

@@ -156,7 +156,10 @@ def of_rows(
     needs: Mapping[str, frozenset[str]],
     columns: Mapping[str, pa.Array],
 ) -> Partial:
-    """Partial aggregates of rows; ``grouping``: their :func:`group_ids`, ``needs``: kinds of aggregates of columns."""
+    """Partial aggregates of rows.
+
+    ``grouping``: the result of :func:`group_ids` for these rows; ``needs``: the kinds of aggregates of each column.
+    """
     key_columns = [columns[k.column] for k in keys]
     ids, first = grouping
     groups = len(first)
@@ -182,7 +185,8 @@ def _run_sums(column: pa.Array, order: Int64s, bounds: Int64s) -> tuple[list[Any
     if pa.types.is_floating(column.type):
         values = column.fill_null(0).to_numpy().astype(np.float64)[order]
         sums = np.zeros(len(bounds) - 1)
-        np.add.at(sums, np.repeat(np.arange(len(sums)), np.diff(bounds)), values)
+        with np.errstate(over="ignore", invalid="ignore"):  # the sum is Infinity or NaN, as in Spark
+            np.add.at(sums, np.repeat(np.arange(len(sums)), np.diff(bounds)), values)
         return sums.tolist(), [0] * len(sums)
     if not pa.types.is_decimal(column.type):
         run_sums = of_grouped(column.fill_null(0).to_numpy().astype(np.int64)[order], bounds)
@@ -272,8 +276,8 @@ def result(aggregate: Aggregate, kind: DataType | None, partial: Partial, strict
     """An aggregate's value for each group.
 
     Raises :class:`EvaluationFailed` for a sum that its type does not hold; with ``strict``, :class:`Unordered` for one
-    that an engine may not reach, or may reach with another rounding, in the order in which it adds.  Floats are exempt:
-    the last digits of each of their sums depend on the order (:func:`is_float_sum`).
+    that an engine may not reach, or may reach with another rounding, in the order in which it adds.  A sum of floats is
+    never one here: a caller that needs a defined order tests :func:`is_float_sum`.
     """
     if aggregate.column is None:
         return pa.array(partial.rows, pa.int64())

@@ -129,15 +129,15 @@ def aggregate(
             if a.kind != COUNT:
                 source.comparable(a.column)
             result_type(a, fields[a.column].type)
-    needs = _needs(aggregates)
-    parts = _Files(source, keys, needs, fields).parts(limit, most_groups)
     types: Mapping[str, DataType] = {name: f.type for name, f in fields.items()}
-    whole = merged(keys, needs, types, parts)
-    if most_groups is not None and len(whole.rows) > most_groups:
-        raise NeedsData
     kinds = [None if a.column is None else types[a.column] for a in aggregates]
     if not sums_floats and any(is_float_sum(a, kind) for a, kind in zip(aggregates, kinds, strict=True)):
         raise Unordered
+    needs = _needs(aggregates)
+    parts = _Files(source, keys, needs, fields).parts(limit, most_groups)
+    whole = merged(keys, needs, types, parts)
+    if most_groups is not None and len(whole.rows) > most_groups:
+        raise NeedsData
     columns = [result(a, kind, whole, strict) for a, kind in zip(aggregates, kinds, strict=True)]
     names = [*(k.column for k in keys), *(str(i) for i in range(len(aggregates)))]
     # Spark shows a group of both zeros as 0.0.  A term takes the value as it is stored.

@@ -31,6 +31,7 @@ from bitlake.scan.aggregate_values import one_zero
 from bitlake.scan.column_reader import FileTask, ReadCounts
 from bitlake.scan.index_pruning import index_identity, open_file_index
 from bitlake.scan.plan import Plan, PlannedFile
+from bitlake.scan.read_ahead import threads_for
 from bitlake.scan.reader import IgnoredFiles, ReadRequest, read_file, tasks_of
 from bitlake.scan.sort_order import Order, best_rows
 from bitlake.scan.top_n import FileRanges
@@ -286,21 +287,23 @@ class ScanAggregates:
         finally:
             self._count(counts)
 
-    def read_each(self, files: Sequence[PlannedFile], columns: Sequence[str], made: Callable[[pa.Table], T]) -> list[T]:
-        """What ``made`` gives for the matching rows of files, some rows at a time; threads read the files.
+    def read_each(
+        self, files: Sequence[PlannedFile], columns: Sequence[str], convert: Callable[[pa.Table], T]
+    ) -> list[T]:
+        """Apply ``convert`` to each batch of matching rows, in the order of the files; threads read the files.
 
         Raises :class:`NeedsData` where reading is not allowed.
         """
         if not files:
             return []
-        request = self._request(columns)
+        request, tasks = self._request(columns), tasks_of(files, self.plan.schemas)
 
         def one(task: FileTask) -> tuple[list[T], ReadCounts]:
             counts = ReadCounts()
-            return [made(rows) for rows in read_file(self._store, task, request, counts)], counts
+            return [convert(rows) for rows in read_file(self._store, task, request, counts)], counts
 
         results: list[T] = []
-        for of_file, counts in LocalRunner().run(tasks_of(files, self.plan.schemas), one):
+        for of_file, counts in LocalRunner(threads_for(self._store, tasks)).run(tasks, one):
             results += of_file
             self._count(counts)
         return results

@@ -60,6 +60,12 @@ def files_at_once(store: Store, tasks: Sequence[FileTask], least: int = READ_AHE
     return max(least, min(REQUESTS, _AT_ONCE_BYTES // max(1, largest)))
 
 
+def threads_for(store: Store, tasks: Sequence[FileTask]) -> int:
+    """Return how many threads read whole files whose rows are not kept: one for each core, or two for large files."""
+    most = _OPEN_BYTES // max(1, *(task.size for task in tasks)) if tasks else 0
+    return files_at_once(store, tasks, max(2, min(os.cpu_count() or 2, most)))
+
+
 def read_in_order(
     sizes: Sequence[int],
     read: ReadFile,

@@ -3,9 +3,9 @@
 Only the tables' names change in the text; Spark parses, optimises and runs the query with all its filters.  sqlglot
 finds the tables, the columns that the query needs, and the conditions that may prune rows.
 
-A query whose whole shape is known is answered from metadata and indexes, from few rows that are read and added up
-here, or with a scan of its first rows.  Names, types and nullability of the result are Spark's own: it analyses the
-query over an empty relation of the table's columns.  A query for which many rows must be read runs as any other.
+Some queries need no Spark job: metadata and indexes answer them, or the driver reads few rows and adds them up, or it
+reads only the first rows.  Names, types and nullability of the result are Spark's own: it analyses the query over an
+empty relation of the table's columns.  All other queries run on Spark.
 
 The explanation of a query has a scan for each lake table, and Spark's plan.
 """
@@ -31,6 +31,7 @@ from bitlake.engine.metadata_only import (
     answer_from_rows,
     columns_of,
     columns_of_aggregates,
+    is_computable,
     prepare,
     result_fields,
 )
@@ -74,7 +75,7 @@ _PRUNED = (SkipReason.PARTITION, SkipReason.BUCKET, SkipReason.STATS)
 
 
 def query(context: EngineContext, text: SqlText) -> DataFrame:
-    """Run a query; returns Spark's lazy DataFrame."""
+    """Run a query.  Returns a DataFrame, which is lazy except for aggregates and first rows that are computed here."""
     return _query(context, prepare(context, text))
 
 
@@ -98,21 +99,24 @@ def _query(context: EngineContext, prepared: PreparedQuery) -> DataFrame:
 
 
 def _aggregates(context: EngineContext, prepared: PreparedQuery) -> tuple[Answer, DataFrame] | None:
-    """A query's aggregates and Spark's frame of them, if metadata, indexes or few rows give them; else None."""
+    """Compute a query's aggregates from metadata, indexes or few rows.
+
+    Returns the answer and its DataFrame; None if Spark is to run the query.
+    """
     shape = prepared.shape
     if not isinstance(shape, Aggregates):
         return None
-    # The rows that ``run`` gets meet the scan's condition.
+    # The frames given to ``run`` hold only rows that meet the scan's condition.
     run = functools.partial(_run, context, prepared, filtered=prepared.scans)
     (scan,) = prepared.scans
-    found, few = answer(context, shape, scan, "spark"), None
+    found, exact = answer(context, shape, scan, "spark"), None
     if found is None:
-        few = _few_rows(context, shape, scan)
-        if few is None:
+        exact = _few_rows(context, shape, scan)
+        if exact is None:
             return None
     types = _result_types(context, shape, scan, run)
-    if few is not None and types is not None:
-        found = answer_from_rows(context, shape, few, "spark", LOCAL_ROWS)
+    if exact is not None and types is not None:
+        found = answer_from_rows(context, shape, exact, "spark", LOCAL_ROWS)
     if found is None or types is None:
         return None
     frame = _answered(context, shape, found, types, run)
@@ -120,9 +124,9 @@ def _aggregates(context: EngineContext, prepared: PreparedQuery) -> tuple[Answer
 
 
 def _few_rows(context: EngineContext, shape: Aggregates, scan: TableScan) -> TableScan | None:
-    """The scan with all of WHERE, if its rows are added up here before a job would start; else None."""
+    """The scan with the whole WHERE, if the driver reads its rows sooner than a job would start; else None."""
     exact = exact_scan(context, scan, shape.predicate)
-    if exact is None or context.cached.frame(scan) is not None:
+    if exact is None or context.cached.frame(scan) is not None or not is_computable(context, shape, exact):
         return None
     if not is_soon_read(exact, columns_of_aggregates(shape)):
         return None
@@ -276,9 +280,15 @@ def other(context: EngineContext, text: SqlText, remedy: str | None = None) -> D
 
 def describe_query(context: EngineContext, statement: DescribeQuery) -> pa.Table:
     """DESCRIBE QUERY: the columns that a query returns."""
-    prepared = replace(prepare(context, statement.query), shape=None)  # no aggregates are computed for their types
-    rows = [(f.name, f.dataType.simpleString(), comment_of(f)) for f in _query(context, prepared).schema.fields]
+    frame = _unanswered(context, prepare(context, statement.query))
+    rows = [(f.name, f.dataType.simpleString(), comment_of(f)) for f in frame.schema.fields]
     return result(dict.fromkeys(("col_name", "data_type", "comment"), str), rows)
+
+
+def _unanswered(context: EngineContext, prepared: PreparedQuery) -> DataFrame:
+    """The query as Spark runs it, without computing aggregates here: for its types or its plan."""
+    shape = None if isinstance(prepared.shape, Aggregates) else prepared.shape
+    return _query(context, replace(prepared, shape=shape))
 
 
 def cache_table(context: EngineContext, statement: CacheTable) -> DataFrame | pa.Table:
@@ -341,7 +351,7 @@ def explain(context: EngineContext, statement: st.Explain) -> pa.Table:
         how = ["the first rows are read here, in order (no Spark job)"] if on_driver else how
         plan = f"{explain_text(scan.plan())}{join_filter_line(prepared, place)}"
         parts.append(f"{plan}\n  read       {'; '.join(how) or 'nothing'}{details(scan)}")
-    frame = query(context, explained_query.query) if aggregates is None else aggregates[1]
+    frame = _unanswered(context, prepared) if aggregates is None else aggregates[1]
     mode = {"": "simple"}.get(statement.mode, statement.mode)
     parts.append(spark_plan(frame, mode))
     return result({"plan": str}, [(explained_query.text("\n\n".join(parts)),)])
@@ -374,7 +384,7 @@ def explain_query(context: EngineContext, text: str, analyze: bool) -> QueryExpl
     # Changes between snapshots and system tables have no plan by file and page.
     others = [explain_text(s.plan()) for s in scans if type(s) is not TableScan]
     others += [f"Join filter: {join_filter}" for join_filter in prepared.join_filters if join_filter is not None]
-    plan = "\n\n".join([*others, spark_plan(query(context, explained_query.query))])
+    plan = "\n\n".join([*others, spark_plan(_unanswered(context, prepared))])
     return QueryExplanation(explained_query.query, plain, plan)
 
 
@@ -432,13 +442,16 @@ def _result_types(context: EngineContext, shape: sh.Aggregates, scan: TableScan,
 def _answered(
     context: EngineContext, shape: sh.Aggregates, answer: Answer, types: T.StructType, run: Rewritten
 ) -> DataFrame | None:
-    """The aggregates as a local relation, or the rest of the query over them; None where Spark gives other types."""
+    """A local relation of the aggregates, or Spark's result of the rest of the query over them.
+
+    None if that has other types than the query.
+    """
     if shape.edits is None:
         rows = answer.rows.rename_columns(types.names)
         return held_frame(context.spark, rows, types) if is_simple(types) else local_frame(context.spark, rows, types)
     stored = {f.name: f for f in frame_schema(answer.scan).fields}
     fields = [T.StructField(f.name, spark_type(f.type), True) for f in answer.fields]
-    # Keys are NOT NULL and have comments as the table's columns.
+    # A key is NOT NULL and has a comment if its column does.
     keys = [stored.get(f.name) if item.kind == sh.KEY else None for f, item in zip(fields, shape.items, strict=True)]
     types_of_answer = T.StructType([key or f for key, f in zip(keys, fields, strict=True)])
     frame = run([local_frame(context.spark, answer.rows, types_of_answer)], shape.edits)

@@ -68,8 +68,9 @@ _ANY_PARTITIONS = 1 << 30
 RANGE_ROWS = 50_000
 """More rows of pages or whole files than this may be many that match; fewer are read here unseen."""
 LOCAL_ROWS = 20_000
-"""Rows that match, beyond which Spark's own job is quicker.  A month of lineitem, 75,000 rows of four columns in a page
-range: 0.72 s through the driver, where each row costs 5 to 7 µs on its way to Spark, and 0.25 s by Spark's reader."""
+"""Rows that match, or groups of aggregates, beyond which Spark's own job is quicker.  A month of lineitem, 75,000 rows
+of four columns in a page range: 0.72 s through the driver, where each row costs 5 to 7 µs on its way to Spark, and
+0.25 s by Spark's reader."""
 LONG_LIST = 2_000
 """A list of more values than this is a view for Spark (:mod:`bitlake.spark.read.literal_list_views`), whose join takes
 long."""
@@ -77,8 +78,8 @@ POINT_ROWS = 1_000_000
 """The most rows whose condition is evaluated here because it requires a value of a column.  A million rows take 30 ms,
 where a job takes half a second; the time is lost if many rows have the value."""
 _ADDED_TIMES, _POINT_TIMES = 2, 5
-"""The limit for aggregates, of which few rows go on to Spark, is :data:`DRIVER_ROWS` times these: the first in general,
-the second under a condition on values, which few of the rows may meet."""
+"""The most rows that the driver reads for aggregates, as multiples of :data:`DRIVER_ROWS`: in general, and under a
+condition on values, which few of the rows may meet.  Only the groups go to Spark."""
 JUDGED_ROWS = 2_000_000
 """The most rows for which the driver evaluates a condition, to count the rows that match: some 60 ms at most."""
 
@@ -221,12 +222,12 @@ def looked_at(scan: TableScan) -> TableScan:
 
 
 def is_soon_read(scan: TableScan, columns: Collection[str]) -> bool:
-    """Whether these columns of a scan's rows, and those of its condition, are read here before a job would start.
+    """Whether the driver reads these columns, and those of the condition, sooner than a job would start.
 
-    400,000 rows of two columns are read and added up in 0.07 to 0.12 s, in few groups; a job takes 0.2 to 0.3 s.
+    400,000 rows of two columns are read and added up in 0.07 to 0.14 s, in few groups; a job takes 0.2 to 0.4 s.
     """
     plan, predicate = scan.plan(), scan.predicate
-    point = predicate is not None and (_is_point(predicate) or _listed(predicate) > 0)
+    point = predicate is not None and _is_point(predicate)
     most = (_POINT_TIMES if point else _ADDED_TIMES) * DRIVER_ROWS
     if len(plan.files) > DRIVER_FILES or plan.chosen_rows > most:
         return False
@@ -292,7 +293,7 @@ def _decoded(column: str) -> Column:
 def chosen_bytes(file: PlannedFile, most: int | None = None) -> int:
     """About how many bytes the pages that hold chosen rows take, if pages are as large as bitlake's own.
 
-    The whole file for more than ``most`` rows (None: :data:`DRIVER_ROWS`).
+    The file's size if more than ``most`` rows are chosen (None: :data:`DRIVER_ROWS`).
     """
     if file.whole or file.chosen_rows > (DRIVER_ROWS if most is None else most) or format_of(file.path) != "parquet":
         return file.entry.file.file_size

@@ -142,9 +142,9 @@ def _map(
 
 
 def _needed(plan: Plan, file: PlannedFile, task: FileTask) -> tuple[list[str], list[str]]:
-    """The file's columns that a scan needs: those of a condition, which are read first, and the others.
+    """The file's columns that a scan reads: those of its condition, which are read first, and all others.
 
-    These are the columns asked for, and keys where files are merged.
+    The others are the columns asked for, and the keys if files are merged.
     """
     judged = set() if plan.predicate is None else sources_of(plan.predicate)
     wanted = set(plan.columns) | judged
@@ -158,14 +158,14 @@ def _needed(plan: Plan, file: PlannedFile, task: FileTask) -> tuple[list[str], l
 
 
 def _chunks(footer: Footer, names: Sequence[str]) -> list[tuple[int, int]]:
-    """The places [start, stop) of columns."""
+    """The byte ranges [start, stop) of columns."""
     leaves = [leaf for n in names for leaf in _leaf_numbers(footer, n)]
     chunks = [group.chunks[leaf] for group in footer.row_groups for leaf in leaves]
     return [(c.start, c.start + c.compressed) for c in chunks]
 
 
 def _pages(footer: Footer, names: Sequence[str], positions: Int64s) -> list[tuple[int, int]]:
-    """The places [start, stop) of the pages that hold a chosen row."""
+    """The byte ranges [start, stop) of the pages that hold a chosen row."""
     if not names:
         return []
     columns = [footer.column(n) for n in names]

@@ -457,7 +457,22 @@ def test_nothing_is_read_in_vain_or_twice(unindexed: bitlake.Lake, monkeypatch: 
     explained = "EXPLAIN SELECT id, max(amount) FROM unindexed GROUP BY id"
     assert "answered   from" in unindexed.sql(explained).collect()[0][0]
     monkeypatch.setattr(spark_query, "LOCAL_ROWS", 599)
+    read.clear()
     assert "answered   from" not in unindexed.sql(explained).collect()[0][0], "many groups are Spark's"
+    assert read == ["read"]
+    unindexed.sql("SELECT EXISTS(SELECT * FROM unindexed WHERE amount > 499)").collect()
+    unindexed.explain(counted, analyze=False)
+    assert read == ["read"]
+
+
+def test_sums_of_floats_without_bounds(lake: bitlake.Lake, spark: Any) -> None:
+    values = [float("inf"), float("-inf"), 1.7e308, 1.7e308, float("nan"), -0.0, None]
+    table = pa.table({"k": [1, 1, 2, 2, 3, 4, 5], "v": values})
+    lake.create_table("unbounded", table.schema).append(table)
+    spark.createDataFrame(table).createOrReplaceTempView("plain_unbounded")
+    text = "SELECT k, sum(v), avg(v), min(v), max(v) FROM {} GROUP BY k ORDER BY k"
+    wanted = rows_of(spark.sql(text.format("plain_unbounded")))
+    assert repr(rows_of(lake.sql(text.format("unbounded")))) == repr(wanted)
 
 
 def test_an_overflow_is_sparks_own_error(lake: bitlake.Lake, spark: Any) -> None:
