@@ -79,8 +79,9 @@ def query(context: EngineContext, text: SqlText) -> DataFrame:
     return _query(context, prepare(context, text))
 
 
-def _query(context: EngineContext, prepared: PreparedQuery) -> DataFrame:
-    aggregates = _aggregates(context, prepared)
+def _query(context: EngineContext, prepared: PreparedQuery, *, adds_rows: bool = True) -> DataFrame:
+    """The query's DataFrame; without ``adds_rows`` no rows are read for aggregates: for its types or its plan."""
+    aggregates = _aggregates(context, prepared, adds_rows)
     if aggregates is not None:
         return aggregates[1]
     _check_full_scan(context, prepared.scans)
@@ -98,8 +99,10 @@ def _query(context: EngineContext, prepared: PreparedQuery) -> DataFrame:
     return _over_tables(context, whole)
 
 
-def _aggregates(context: EngineContext, prepared: PreparedQuery) -> tuple[Answer, DataFrame] | None:
-    """Compute a query's aggregates from metadata, indexes or few rows.
+def _aggregates(
+    context: EngineContext, prepared: PreparedQuery, adds_rows: bool = True
+) -> tuple[Answer, DataFrame] | None:
+    """Compute a query's aggregates from metadata and indexes, or with ``adds_rows`` from few rows.
 
     Returns the answer and its DataFrame; None if Spark is to run the query.
     """
@@ -111,7 +114,7 @@ def _aggregates(context: EngineContext, prepared: PreparedQuery) -> tuple[Answer
     (scan,) = prepared.scans
     found, exact = answer(context, shape, scan, "spark"), None
     if found is None:
-        exact = _few_rows(context, shape, scan)
+        exact = _few_rows(context, shape, scan) if adds_rows else None
         if exact is None:
             return None
     types = _result_types(context, shape, scan, run)
@@ -280,15 +283,9 @@ def other(context: EngineContext, text: SqlText, remedy: str | None = None) -> D
 
 def describe_query(context: EngineContext, statement: DescribeQuery) -> pa.Table:
     """DESCRIBE QUERY: the columns that a query returns."""
-    frame = _unanswered(context, prepare(context, statement.query))
+    frame = _query(context, prepare(context, statement.query), adds_rows=False)
     rows = [(f.name, f.dataType.simpleString(), comment_of(f)) for f in frame.schema.fields]
     return result(dict.fromkeys(("col_name", "data_type", "comment"), str), rows)
-
-
-def _unanswered(context: EngineContext, prepared: PreparedQuery) -> DataFrame:
-    """The query as Spark runs it, without computing aggregates here: for its types or its plan."""
-    shape = None if isinstance(prepared.shape, Aggregates) else prepared.shape
-    return _query(context, replace(prepared, shape=shape))
 
 
 def cache_table(context: EngineContext, statement: CacheTable) -> DataFrame | pa.Table:
@@ -351,7 +348,7 @@ def explain(context: EngineContext, statement: st.Explain) -> pa.Table:
         how = ["the first rows are read here, in order (no Spark job)"] if on_driver else how
         plan = f"{explain_text(scan.plan())}{join_filter_line(prepared, place)}"
         parts.append(f"{plan}\n  read       {'; '.join(how) or 'nothing'}{details(scan)}")
-    frame = _unanswered(context, prepared) if aggregates is None else aggregates[1]
+    frame = _query(context, prepared, adds_rows=False) if aggregates is None else aggregates[1]
     mode = {"": "simple"}.get(statement.mode, statement.mode)
     parts.append(spark_plan(frame, mode))
     return result({"plan": str}, [(explained_query.text("\n\n".join(parts)),)])
@@ -384,8 +381,18 @@ def explain_query(context: EngineContext, text: str, analyze: bool) -> QueryExpl
     # Changes between snapshots and system tables have no plan by file and page.
     others = [explain_text(s.plan()) for s in scans if type(s) is not TableScan]
     others += [f"Join filter: {join_filter}" for join_filter in prepared.join_filters if join_filter is not None]
-    plan = "\n\n".join([*others, spark_plan(_unanswered(context, prepared))])
+    plan = "\n\n".join([*others, _plan_text(context, prepared)])
     return QueryExplanation(explained_query.query, plain, plan)
+
+
+def _plan_text(context: EngineContext, prepared: PreparedQuery) -> str:
+    """Spark's plan of a query, or that it has none since few rows are added up here."""
+    aggregates = _aggregates(context, prepared, adds_rows=False)
+    if aggregates is not None:
+        return spark_plan(aggregates[1])
+    if isinstance(prepared.shape, Aggregates) and _few_rows(context, prepared.shape, prepared.scans[0]) is not None:
+        return "No Spark job: the driver reads these rows and adds them up."
+    return spark_plan(_query(context, prepared, adds_rows=False))
 
 
 JUDGED_ROWS = 10_000
