@@ -108,7 +108,7 @@ def test_pages_of_other_codecs_are_decoded_in_order(tmp_path: Path) -> None:
 
 
 def test_a_damaged_offset_index_is_read_only_where_it_is_needed(tmp_path: Path) -> None:
-    """A read in order needs no offset index, so a damaged one is no error there."""
+    """A damaged offset index does not fail a read in order, which needs none."""
     table, rows = scattered(tmp_path)
     (file,) = table.scan().plan().files
     path = Path(file.path)

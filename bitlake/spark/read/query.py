@@ -82,8 +82,11 @@ def query(context: EngineContext, text: SqlText) -> DataFrame:
 def _query(context: EngineContext, prepared: PreparedQuery, *, adds_rows: bool = True) -> DataFrame:
     """The query's DataFrame; without ``adds_rows`` no rows are read for aggregates: for its types or its plan."""
     aggregates = _aggregates(context, prepared, adds_rows)
-    if aggregates is not None:
-        return aggregates[1]
+    return _rows_of(context, prepared) if aggregates is None else aggregates[1]
+
+
+def _rows_of(context: EngineContext, prepared: PreparedQuery) -> DataFrame:
+    """The DataFrame of a query whose aggregates, if it has any, Spark computes."""
     _check_full_scan(context, prepared.scans)
     if isinstance(prepared.shape, TopRows):
         few = sorted_rows(context, prepared.shape, prepared.scans[0], functools.partial(_run, context, prepared))
@@ -348,7 +351,7 @@ def explain(context: EngineContext, statement: st.Explain) -> pa.Table:
         how = ["the first rows are read here, in order (no Spark job)"] if on_driver else how
         plan = f"{explain_text(scan.plan())}{join_filter_line(prepared, place)}"
         parts.append(f"{plan}\n  read       {'; '.join(how) or 'nothing'}{details(scan)}")
-    frame = _query(context, prepared, adds_rows=False) if aggregates is None else aggregates[1]
+    frame = _rows_of(context, prepared) if aggregates is None else aggregates[1]
     mode = {"": "simple"}.get(statement.mode, statement.mode)
     parts.append(spark_plan(frame, mode))
     return result({"plan": str}, [(explained_query.text("\n\n".join(parts)),)])
@@ -392,7 +395,7 @@ def _plan_text(context: EngineContext, prepared: PreparedQuery) -> str:
         return spark_plan(aggregates[1])
     if isinstance(prepared.shape, Aggregates) and _few_rows(context, prepared.shape, prepared.scans[0]) is not None:
         return "No Spark job: the driver reads these rows and adds them up."
-    return spark_plan(_query(context, prepared, adds_rows=False))
+    return spark_plan(_rows_of(context, prepared))
 
 
 JUDGED_ROWS = 10_000
