@@ -110,7 +110,8 @@ def _remember_java_names() -> None:
 def spark() -> Iterator[Any]:
     """The Spark session of this test process, made on first use and stopped at the end.
 
-    With ``BITLAKE_TEST_SPARK=connect`` it is a client of a local Connect server (``make versions``).
+    With ``BITLAKE_TEST_SPARK=connect`` it is a client of a local Connect server (``make versions``).  It leaves queries
+    of small tables to Spark, as if they were large: tests/spark/read/test_driver_query.py asks DuckDB for them.
     """
     _remember_java_names()
     if os.environ.get("BITLAKE_TEST_SPARK", "classic") == "connect":
@@ -118,5 +119,6 @@ def spark() -> Iterator[Any]:
     else:
         from bitlake.spark.session import get_or_create as start
     session = start()
+    session.conf.set("spark.paimon.read.driver-queries", "false")
     yield session
     session.stop()

@@ -8,6 +8,7 @@ CACHE TABLE keeps a table's rows in Spark until the table changes (:class:`Cache
 from __future__ import annotations
 
 import itertools
+import re
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -183,6 +184,17 @@ class EngineContext(Session):
             while len(self._kept) > _KEPT_VIEWS:
                 _, (_, old) = self._kept.popitem(last=False)
                 self.spark.catalog.dropTempView(old)
+
+    def temporary_functions(self) -> frozenset[str]:
+        """The names of the functions that a classic session defines, in lower case.
+
+        Some versions of Spark take such a function for a built-in one of its name.
+        """
+        session: Any = getattr(self.spark, "_jsparkSession", None)
+        if session is None:
+            return frozenset()
+        listed = str(session.sessionState().catalog().listTemporaryFunctions())  # List(mine, other.mine)
+        return frozenset(re.findall(r"\w+", listed.partition("(")[2].lower()))
 
     def is_view(self, name: str) -> bool:
         """Whether the session has a temporary view of this name."""

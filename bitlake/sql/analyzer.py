@@ -88,6 +88,8 @@ class QueryAnalysis:
     is a query of the same columns under the names that Spark makes of the text, where an edit changed these.
     ``projects_subqueries``: an expression outside WHERE has a subquery, or may have one.  ``shape`` is that of a whole
     query of one table.  ``links`` are equalities between columns of two tables.
+    ``only_scans``: the query does no more than filter and compute the rows of one table, or nothing is known of it.
+    ``unreduced``: the places of tables all of whose rows may be in its result.
     """
 
     tables: tuple[TableUse, ...]
@@ -97,6 +99,8 @@ class QueryAnalysis:
     projects_subqueries: bool = False
     shape: Aggregates | TopRows | None = None
     links: tuple[KeyLink, ...] = ()
+    only_scans: bool = True
+    unreduced: frozenset[int] = frozenset()
 
     def over(self, text: SqlText) -> QueryAnalysis:
         """The same analysis without what was read of its texts; ``text`` is the one that was analysed."""
@@ -201,7 +205,23 @@ def _analyse_text(text: SqlText, mentions: Mentions, tables: _Tables, timezone: 
         columns, fields = tables.columns(made[0].name) or (), tables.fields(made[0].name) or {}
         if len(columns) == len(fields):  # else a star stands for columns that no name means
             shape = shape_of(text, made[0], fields, timezone, tables.names)
-    return QueryAnalysis(made, text, projects_subqueries=subqueries, shape=shape, links=links)
+    return QueryAnalysis(
+        made,
+        text,
+        projects_subqueries=subqueries,
+        shape=shape,
+        links=links,
+        only_scans=tree is None or (alone and scope.only_scans(tree)),
+        unreduced=_unreduced(tree, made, tables.names),
+    )
+
+
+def _unreduced(tree: exp.Expr | None, uses: Sequence[TableUse], names: Names) -> frozenset[int]:
+    if tree is None:
+        return frozenset(range(len(uses)))
+    spans = [scope.span_of(table) for table in scope.unreduced_tables(tree, names)]
+    starts = {span[0] for span in spans if span is not None}
+    return frozenset(place for place, use in enumerate(uses) if use.start in starts)
 
 
 class _Tables:

@@ -22,6 +22,7 @@ from __future__ import annotations
 import datetime as dt
 import os
 import re
+import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
@@ -101,7 +102,32 @@ def run(query: Translation, tables: Mapping[str, TableScan | pa.Table], timezone
 
     DuckDB gives columns of one name a number.  Raises :class:`NotTranslatable` where types would differ from Spark's.
     """
-    connection = _connection(timezone, caches)
+    return _evaluated(_connection(timezone, caches), query, tables)
+
+
+def rows_within(
+    query: Translation,
+    tables: Mapping[str, TableScan],
+    timezone: str,
+    caches: Caches,
+    most_rows: int,
+    seconds: float,
+) -> pa.Table | None:
+    """The rows of a translated query; None for more than ``most_rows``, after ``seconds``, and where DuckDB fails."""
+    try:
+        connection = _connection(timezone, caches)
+        timer = threading.Timer(seconds, connection.interrupt)
+        timer.start()
+        try:
+            rows = fetch(_evaluated(connection, query, tables), most_rows + 1)
+        finally:
+            timer.cancel()
+    except BitlakeError:
+        return None
+    return rows if rows.num_rows <= most_rows else None
+
+
+def _evaluated(connection: Any, query: Translation, tables: Mapping[str, TableScan | pa.Table]) -> Any:
     for name, values in query.lists.items():
         connection.register(name, values)
     scans = {name: t for name, t in tables.items() if isinstance(t, TableScan)}

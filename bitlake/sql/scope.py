@@ -321,6 +321,56 @@ def _is_subquery_expression(node: exp.Expr) -> bool:
     return not (isinstance(node, exp.Subquery) and (node.parent is None or isinstance(node.parent, relations)))
 
 
+_MORE_THAN_A_SCAN = (exp.Join, exp.Group, exp.AggFunc, exp.Distinct, exp.Order, exp.Window, exp.SetOperation)
+
+
+def only_scans(tree: exp.Expr) -> bool:
+    """Whether a query of one table only filters its rows and computes others of each."""
+    return tree.find(*_MORE_THAN_A_SCAN) is None
+
+
+def unreduced_tables(tree: exp.Expr, names: Names) -> list[exp.Table]:
+    """The tables of a query's FROM, all of whose rows may be in its result: nothing groups, limits or counts them.
+
+    Those of derived tables and common table expressions are among them; those of subqueries in expressions are not.
+    """
+    tables: list[exp.Table] = []
+    queries, seen = [tree], set[int]()
+    while queries:
+        query = queries.pop()
+        if id(query) in seen or _reduces_rows(query):
+            continue
+        seen.add(id(query))
+        if isinstance(query, exp.SetOperation):
+            queries += [query.this, query.expression]
+        elif isinstance(query, exp.Subquery):
+            queries.append(query.this)
+        from_ = query.args.get("from_")
+        for node in (*([] if from_ is None else [from_]), *(query.args.get("joins") or ())):
+            source = node.this
+            if isinstance(source, exp.Subquery):
+                queries.append(source)
+            elif isinstance(source, exp.Table):
+                cte = cte_of(source, names)
+                if cte is None:
+                    tables.append(source)
+                else:
+                    queries.append(cte.this)
+    return tables
+
+
+def _reduces_rows(tree: exp.Expr) -> bool:
+    """Whether a query at its end groups or limits its rows, or drops repeated ones, so that few may be left."""
+    if tree.args.get("limit") is not None:
+        return True
+    if not isinstance(tree, exp.Select):
+        return False
+    if tree.args.get("group") is not None or tree.args.get("distinct") is not None:
+        return True
+    aggregates = (node for e in tree.expressions for node in e.find_all(exp.AggFunc))
+    return any(node.find_ancestor(exp.Window, exp.Query) is tree for node in aggregates)
+
+
 def renames(source: exp.Expr) -> bool:
     """Whether an alias names columns too, by their position."""
     alias = source.args.get("alias")

@@ -146,3 +146,33 @@ def test_a_star_never_means_metadata_columns(text: str, left: str) -> None:
 )
 def test_subqueries_in_expressions_outside_of_where_are_found(text: str, projected: bool) -> None:
     assert analyse_query(SqlText(text), resolve).projects_subqueries is projected
+
+
+@pytest.mark.parametrize(
+    ("text", "only_scans", "unreduced"),
+    [
+        ("SELECT a, b + 1 FROM t WHERE c > 3", True, ["t"]),
+        ("SELECT x.a FROM (SELECT a FROM t WHERE b = 1) x", True, ["t"]),
+        ("SELECT a FROM t ORDER BY a", False, ["t"]),
+        ("SELECT a FROM t LIMIT 3", True, []),
+        ("SELECT count(*) FROM t", False, []),
+        ("SELECT a, count(*) FROM t GROUP BY a", False, []),
+        ("SELECT DISTINCT a FROM t", False, []),
+        ("SELECT a, sum(b) OVER (PARTITION BY a) FROM t", False, ["t"]),
+        ("SELECT t.a, y FROM t JOIN u ON t.a = u.a", False, ["t", "u"]),
+        ("SELECT a FROM t, (SELECT a, max(x) AS x FROM u GROUP BY a) v WHERE t.a = v.a", False, ["t"]),
+        ("WITH v AS (SELECT max(x) AS x FROM u), w AS (SELECT a FROM t) SELECT a FROM w JOIN v ON a = x", False, ["t"]),
+        ("SELECT a FROM u WHERE a IN (SELECT a FROM t)", False, ["u"]),
+        ("SELECT a, (SELECT max(y) FROM u) FROM t", False, ["t"]),
+        ("SELECT a FROM t UNION ALL SELECT a FROM u", False, ["t", "u"]),
+        ("(SELECT a FROM t LIMIT 2) UNION ALL (SELECT max(a) FROM u)", False, []),
+        ("(SELECT a FROM t)", True, ["t"]),
+        ("(SELECT a FROM t UNION ALL SELECT a FROM u) LIMIT 5", False, []),
+        ("WITH RECURSIVE r AS (SELECT a FROM t UNION ALL SELECT a FROM r) SELECT a FROM r", False, ["t"]),
+        ("FROM t |> AGGREGATE count(*)", True, ["t"]),  # without a tree
+    ],
+)
+def test_tables_whose_rows_may_all_be_in_a_result(text: str, only_scans: bool, unreduced: list[str]) -> None:
+    made = analyse_query(SqlText(text), resolve)
+    assert [made.tables[place].name.table for place in sorted(made.unreduced)] == unreduced
+    assert made.only_scans is only_scans

@@ -7,6 +7,7 @@ import random
 import re
 import subprocess
 import sys
+import time
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -20,8 +21,11 @@ from bitlake.cli.result import Result
 from bitlake.engine.engine import is_left_to_spark
 from bitlake.errors import BitlakeError, CorruptError, EvaluationFailed, InvalidRequest, NotFound, UnsupportedFeature
 from bitlake.lazy_modules import install_command
+from bitlake.runtime import Caches
 from bitlake.scan.scan import TableScan
-from bitlake.sql.duckdb_engine import fetch
+from bitlake.sql.duckdb_engine import fetch, rows_within
+from bitlake.sql.duckdb_translation import Translation
+from bitlake.sql.spark_types import BIGINT
 from tests import member_predicates
 
 ORDERS = pa.table(
@@ -414,6 +418,25 @@ def test_an_error_of_duckdbs_is_one_of_ours(lake: bitlake.Lake) -> None:
     )
     assert done.returncode == 1 and "DuckDB cannot run the query: Out of Range" in done.stderr, done.stderr
     assert "bug" not in done.stderr
+
+
+def test_rows_are_given_up_that_are_many_slow_or_wrong() -> None:
+    caches = Caches()
+
+    def within(text: str, rows: int = 100, seconds: float = 60.0) -> pa.Table | None:
+        return rows_within(Translation(text, ("n",), (BIGINT,)), {}, "UTC", caches, rows, seconds)
+
+    made = within("SELECT * FROM range(100)")
+    assert made is not None and made.num_rows == 100
+    assert within("SELECT * FROM range(101)") is None
+    started = time.monotonic()
+    assert (
+        within("SELECT count(*) FROM range(200000) a, range(200000) b, range(200000) c WHERE a.range = 7", 1, 0.1)
+        is None
+    )
+    assert time.monotonic() - started < 30
+    assert within("SELECT error('no')::BIGINT") is None
+    assert within("SELECT * FROM range(3)") is not None
 
 
 def test_an_error_of_a_scan_is_raised_as_it_is(tmp_path: Path) -> None:

@@ -4,8 +4,9 @@ Only the tables' names change in the text; Spark parses, optimises and runs the 
 finds the tables, the columns that the query needs, and the conditions that may prune rows.
 
 Some queries need no Spark job: metadata and indexes answer them, or the driver reads few rows and adds them up, or it
-reads only the first rows.  Names, types and nullability of the result are Spark's own: it analyses the query over an
-empty relation of the table's columns.  All other queries run on Spark.
+reads only the first rows, or DuckDB computes them there (:mod:`bitlake.spark.read.driver_query`).  Names, types and
+nullability of the result are Spark's own: it analyses the query over an empty relation of the table's columns.  All
+other queries run on Spark.
 
 The explanation of a query has a scan for each lake table, and Spark's plan.
 """
@@ -23,7 +24,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import types as T
 from sqlglot import exp
 
-from bitlake.engine.explain import details, explain_answer, explained, join_filter_line
+from bitlake.engine.explain import binding, details, explain_answer, explained, join_filter_line
 from bitlake.engine.metadata_only import (
     Answer,
     PreparedQuery,
@@ -48,6 +49,7 @@ from bitlake.scan.reader import DRIVER_FILES
 from bitlake.scan.scan import TableScan
 from bitlake.spark.context import EngineContext
 from bitlake.spark.errors import spark_errors
+from bitlake.spark.read.driver_query import DriverQuery, driver_query
 from bitlake.spark.read.literal_list_views import joinable_lists, list_frame, with_list_views
 from bitlake.spark.read.local_relation import held_frame, is_simple, local_frame, without_rows
 from bitlake.spark.read.scan import LOCAL_ROWS, SparkReader, choose, frame_schema, is_soon_read, looked_at
@@ -79,10 +81,27 @@ def query(context: EngineContext, text: SqlText) -> DataFrame:
     return _query(context, prepare(context, text))
 
 
-def _query(context: EngineContext, prepared: PreparedQuery, *, adds_rows: bool = True) -> DataFrame:
-    """The query's DataFrame; without ``adds_rows`` no rows are read for aggregates: for its types or its plan."""
-    aggregates = _aggregates(context, prepared, adds_rows)
-    return _rows_of(context, prepared) if aggregates is None else aggregates[1]
+def _query(context: EngineContext, prepared: PreparedQuery, *, computes: bool = True) -> DataFrame:
+    """The query's DataFrame; without ``computes`` no rows are read to compute it here: for its types, or a view."""
+    aggregates = _aggregates(context, prepared, computes)
+    if aggregates is not None:
+        return aggregates[1]
+    if computes:
+        here = _driver_query(context, prepared)
+        frame = None if isinstance(here, str) else here.frame(context)
+        if frame is not None:
+            return frame
+    return _rows_of(context, prepared)
+
+
+def _driver_query(context: EngineContext, prepared: PreparedQuery) -> DriverQuery | str:
+    """A query that DuckDB computes in the driver, or why Spark is to run it."""
+    if isinstance(prepared.shape, TopRows):
+        return "it takes the first rows of a table"
+    found = driver_query(context, prepared, functools.partial(_analysed, context, prepared))
+    if not isinstance(found, str):
+        _check_full_scan(context, prepared.scans)
+    return found
 
 
 def _rows_of(context: EngineContext, prepared: PreparedQuery) -> DataFrame:
@@ -158,6 +177,12 @@ def _over_tables(context: EngineContext, prepared: PreparedQuery) -> DataFrame:
         return without_rows(frame) if empty else frame
     named = replace(prepared, analysis=analysis.named)
     return frame.toDF(*_run(context, named, frames, filtered=filtered).columns)
+
+
+def _analysed(context: EngineContext, prepared: PreparedQuery) -> DataFrame:
+    """The query over relations without rows: Spark tells its columns, and what is wrong with it."""
+    reader = SparkReader(context.spark, context.catalog.store)
+    return _run(context, prepared, [reader.without_rows(frame_schema(s)) for s in prepared.scans])
 
 
 def _whole(prepared: PreparedQuery) -> PreparedQuery:
@@ -255,7 +280,8 @@ def _create_view(context: EngineContext, statement: st.CreateView) -> PreparedQu
     prepared = prepare(context, statement.query)
     # Queries that are not known yet read the DataFrame under a name.
     prepared = replace(prepared, analysis=replace(prepared.analysis, projects_subqueries=True))
-    frame = _query(context, prepared)
+    # Its rows are read when it is: each statement makes the views of changed tables again.
+    frame = _query(context, prepared, computes=False)
     with spark_errors(f"creating view '{statement.name}'"):
         if statement.replace:
             frame.createOrReplaceTempView(statement.name)
@@ -286,7 +312,7 @@ def other(context: EngineContext, text: SqlText, remedy: str | None = None) -> D
 
 def describe_query(context: EngineContext, statement: DescribeQuery) -> pa.Table:
     """DESCRIBE QUERY: the columns that a query returns."""
-    frame = _query(context, prepare(context, statement.query), adds_rows=False)
+    frame = _query(context, prepare(context, statement.query), computes=False)
     rows = [(f.name, f.dataType.simpleString(), comment_of(f)) for f in frame.schema.fields]
     return result(dict.fromkeys(("col_name", "data_type", "comment"), str), rows)
 
@@ -330,31 +356,45 @@ def explain(context: EngineContext, statement: st.Explain) -> pa.Table:
     aggregates = _aggregates(context, prepared)
     if aggregates is not None:
         parts, scans = [explain_answer(aggregates[0])], ()
-    on_driver = False
-    reader = SparkReader(context.spark, context.catalog.store)
+    here = _driver_query(context, prepared) if aggregates is None else ""
+    for place, scan in enumerate(scans):
+        plan = f"{explain_text(scan.plan())}{join_filter_line(prepared, place)}"
+        read = _read_by_spark(context, prepared, scan) if isinstance(here, str) else binding(scan)
+        parts.append(f"{plan}\n{read}{details(scan)}")
+    if not isinstance(here, str):
+        parts.append(_BY_DUCKDB)
+    elif here and not prepared.analysis.only_scans and not isinstance(prepared.shape, TopRows):
+        parts.append(f"Spark computes the query: {here}.")
+    if isinstance(here, str) or statement.mode != "simple":
+        frame = _rows_of(context, prepared) if aggregates is None else aggregates[1]
+        parts.append(spark_plan(frame, statement.mode))
+    return result({"plan": str}, [(explained_query.text("\n\n".join(parts)),)])
+
+
+_BY_DUCKDB = (
+    f"No Spark job: DuckDB computes the query in the driver, unless its result has more than {LOCAL_ROWS:,} rows."
+)
+
+
+def _read_by_spark(context: EngineContext, prepared: PreparedQuery, scan: TableScan) -> str:
+    """Describe how a scan's rows come to Spark."""
     if isinstance(prepared.shape, TopRows):
         run = functools.partial(_run, context, prepared)
-        on_driver = sorted_rows(context, prepared.shape, prepared.scans[0], run) is not None
-    for place, scan in enumerate(scans):
-        seen = looked_at(scan) if type(scan) is TableScan else scan
-        choice = reader.choose(seen)
-        how = [
-            f"{len(files)} {text}"
-            for files, text in (
-                (choice.driver, "read here, page by page, into a local relation (no Spark job)"),
-                (choice.native, "by Spark's own Parquet reader"),
-                (choice.masked, "by Spark's own Parquet reader, with a filter that leaves out deleted rows"),
-                (choice.selective, "page by page in Python workers"),
-            )
-            if files
-        ]
-        how = ["the first rows are read here, in order (no Spark job)"] if on_driver else how
-        plan = f"{explain_text(scan.plan())}{join_filter_line(prepared, place)}"
-        parts.append(f"{plan}\n  read       {'; '.join(how) or 'nothing'}{details(scan)}")
-    frame = _rows_of(context, prepared) if aggregates is None else aggregates[1]
-    mode = {"": "simple"}.get(statement.mode, statement.mode)
-    parts.append(spark_plan(frame, mode))
-    return result({"plan": str}, [(explained_query.text("\n\n".join(parts)),)])
+        if sorted_rows(context, prepared.shape, scan, run) is not None:
+            return "  read       the first rows are read here, in order (no Spark job)"
+    seen = looked_at(scan) if type(scan) is TableScan else scan
+    choice = SparkReader(context.spark, context.catalog.store).choose(seen)
+    how = [
+        f"{len(files)} {text}"
+        for files, text in (
+            (choice.driver, "read here, page by page, into a local relation (no Spark job)"),
+            (choice.native, "by Spark's own Parquet reader"),
+            (choice.masked, "by Spark's own Parquet reader, with a filter that leaves out deleted rows"),
+            (choice.selective, "page by page in Python workers"),
+        )
+        if files
+    ]
+    return f"  read       {'; '.join(how) or 'nothing'}"
 
 
 def spark_plan(frame: DataFrame, mode: str = "simple") -> str:
@@ -395,7 +435,8 @@ def _plan_text(context: EngineContext, prepared: PreparedQuery) -> str:
         return spark_plan(aggregates[1])
     if isinstance(prepared.shape, Aggregates) and _few_rows(context, prepared.shape, prepared.scans[0]) is not None:
         return "No Spark job: the driver reads these rows and adds them up."
-    return spark_plan(_rows_of(context, prepared))
+    here = _driver_query(context, prepared)
+    return spark_plan(_rows_of(context, prepared)) if isinstance(here, str) else _BY_DUCKDB
 
 
 JUDGED_ROWS = 10_000

@@ -1,0 +1,314 @@
+"""Queries over few rows that DuckDB computes in Spark's driver: rows, names and types as plain Spark's, and no job."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from long import long
+from spark_jobs import jobs_of
+
+import bitlake
+from bitlake.errors import BitlakeError
+from bitlake.spark.read import driver_query
+from bitlake.spark.read.local_relation import HeldFrame
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "conformance"))
+
+from analysts import Analyst
+from compare import Answer
+from duckdb_agreement import make_analysts_tables
+
+pytestmark = pytest.mark.spark
+OPTION = "spark.paimon.read.driver-queries"
+SALES, SHOPS = 300_000, 500
+SALES_ROWS = (
+    f"SELECT CAST(id AS INT) AS id, CAST(id % {SHOPS} AS INT) AS shop, CAST(id % 997 AS DECIMAL(12, 2)) AS amount, "
+    "concat('s', id % 4) AS status, timestamp_seconds(id * 60) AS at, IF(id % 10 = 0, NULL, id % 7) AS grade "
+    f"FROM range({SALES})"
+)
+SHOPS_ROWS = f"SELECT CAST(id AS INT) AS shop, concat('city ', id % 20) AS city FROM range({SHOPS})"
+JOINED = "FROM {sales} AS s JOIN {shops} AS p ON s.shop = p.shop"
+QUERIES = [
+    f"SELECT p.city, count(*), sum(s.amount) AS total, avg(grade) {JOINED} WHERE status = 's1' GROUP BY p.city",
+    f"SELECT status, count(DISTINCT city) AS n, max(at) AS last {JOINED} GROUP BY status HAVING n > 2 ORDER BY status",
+    f"SELECT s.id, p.city, s.at {JOINED} ORDER BY s.amount DESC, s.id LIMIT 7",
+    "SELECT shop, sum(amount * (1 + grade)) AS weighted FROM {sales} WHERE id % 3 = 1 GROUP BY shop",
+    "SELECT count(*) FROM {sales} AS s WHERE NOT EXISTS (SELECT 1 FROM {shops} p WHERE p.shop = s.grade + 498)",
+    "WITH best AS (SELECT shop, max(amount) AS top FROM {sales} GROUP BY shop) "
+    "SELECT city, top FROM {shops} JOIN best USING (shop) WHERE top > (SELECT avg(top) FROM best)",
+    "SELECT city FROM {shops} WHERE shop < 40 UNION SELECT status FROM {sales} WHERE id < 9",
+    "SELECT shop, city, row_number() OVER (PARTITION BY city ORDER BY shop) AS place FROM {shops}",
+    "SELECT DISTINCT status, grade FROM {sales}",
+]
+
+
+@pytest.fixture(scope="module")
+def lake(spark: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[bitlake.Lake]:
+    """A lake with two tables, and their rows as views of Spark's."""
+    if getattr(spark, "_jsparkSession", None) is None:
+        pytest.skip("queries of Spark Connect are Spark's")
+    made = bitlake.connect(str(tmp_path_factory.mktemp("driver") / "lake"), spark=spark)
+    made.sql(f"CREATE TABLE sales AS {SALES_ROWS}")
+    made.sql("CREATE TABLE shops (shop INT NOT NULL COMMENT 'its number', city STRING)")
+    made.sql(f"INSERT INTO shops {SHOPS_ROWS}")
+    for name, rows in (("sales", SALES_ROWS), ("shops", SHOPS_ROWS)):
+        spark.sql(rows).createOrReplaceTempView(f"plain_{name}")
+    yield made
+    for name in ("sales", "shops"):
+        spark.catalog.dropTempView(f"plain_{name}")
+
+
+@pytest.fixture(autouse=True)
+def asked(spark: Any) -> Iterator[None]:
+    """With driver queries, as sessions are by default."""
+    spark.conf.unset(OPTION)
+    yield
+    spark.conf.set(OPTION, "false")
+
+
+def of(text: str, prefix: str = "") -> str:
+    return text.replace("{sales}", f"{prefix}sales").replace("{shops}", f"{prefix}shops")
+
+
+def is_here(frame: Any) -> bool:
+    return isinstance(frame, HeldFrame)
+
+
+def why(lake: bitlake.Lake, text: str) -> str:
+    """Why Spark computes a query."""
+    plan = lake.sql(f"EXPLAIN {text}").collect()[0][0]
+    assert not is_here(lake.sql(text)), text
+    return str(next(line for line in plan.splitlines() if line.startswith("Spark computes the query: ")))[26:]
+
+
+@pytest.mark.parametrize("text", QUERIES)
+def test_rows_names_and_types_are_sparks_and_no_job_runs(lake: bitlake.Lake, text: str) -> None:
+    plain = lake.spark.sql(of(text, "plain_"))
+    frame, jobs = jobs_of(lake.spark, lambda: lake.sql(of(text)))
+    assert is_here(frame)
+    rows, more_jobs = jobs_of(lake.spark, frame.collect)
+    assert jobs == more_jobs == 0
+    assert Answer(lambda: frame).agrees(Answer(lambda: plain))
+    assert sorted(map(repr, rows)) == sorted(map(repr, plain.collect()))
+    theirs = lake.sql(f"SELECT * FROM ({of(text)}) WHERE rand() > -1")  # rand(): Spark's
+    assert not is_here(theirs)
+    assert frame.schema == theirs.schema
+    assert frame.toArrow().schema.types == plain.toArrow().schema.types
+    assert frame.filter("true").count() == plain.count()
+
+
+def test_a_result_goes_on_as_any_dataframe(lake: bitlake.Lake) -> None:
+    frame = lake.sql(of(QUERIES[0]))
+    again = frame.groupBy().sum("total").collect()
+    assert again == lake.spark.sql(of(QUERIES[0], "plain_")).groupBy().sum("total").collect()
+    lake.sql(f"CREATE TABLE totals AS {of(QUERIES[3])}")
+    assert lake.sql("SELECT count(*) FROM totals").collect() == [(SHOPS,)]
+    lake.sql("DROP TABLE totals")
+
+
+@pytest.mark.parametrize("seed", [3, *(long(seed) for seed in range(4))])
+def test_analysts_queries_are_sparks(spark: Any, tmp_path: Path, seed: int) -> None:
+    """Columns of every atomic type, of which one table is merged by key; 40 of 50 random queries run here."""
+    lake, plain = bitlake.connect(tmp_path / "lake", spark=spark), spark.newSession()
+    make_analysts_tables(lake, plain, str(tmp_path / "parquet"))
+    here = 0
+    for number in range(50):
+        query = Analyst(1000 * (1 + seed) + number).query()
+        ours = Answer(lambda text=query.text: lake.sql(text), query.ordered)
+        assert ours.agrees(Answer(lambda text=query.text: plain.sql(text), query.ordered)), query.text
+        here += ours.error is None and is_here(lake.sql(query.text))
+    assert here >= 40
+
+
+def test_deleted_merged_and_changed_rows_and_other_formats(lake: bitlake.Lake) -> None:
+    spark = lake.spark
+    kinds = {
+        "deleted": "TBLPROPERTIES ('deletion-vectors.enabled' = 'true')",
+        "keyed": "TBLPROPERTIES ('primary-key' = 'id', 'bucket' = '2')",
+        "orc": "TBLPROPERTIES ('file.format' = 'orc')",
+        "avro": "TBLPROPERTIES ('file.format' = 'avro')",
+    }
+    text = "SELECT p.city, count(*), sum(s.id), min(s.v) FROM {} s JOIN shops p ON s.id = p.shop GROUP BY p.city"
+    for name, options in kinds.items():
+        lake.sql(f"CREATE TABLE {name} (id INT, v STRING) {options}")
+        lake.sql(f"INSERT INTO {name} SELECT id, concat('v', id) FROM range(400)")
+        spark.sql("SELECT CAST(id AS INT) AS id, concat('v', id) AS v FROM range(400)").createOrReplaceTempView("rows")
+        if name in ("deleted", "keyed"):
+            lake.sql(f"DELETE FROM {name} WHERE id % 7 = 1")
+            spark.sql("SELECT * FROM rows WHERE id % 7 <> 1").createOrReplaceTempView("rows")
+        lake.sql(f"ALTER TABLE {name} ALTER COLUMN v COMMENT 'text'")
+        lake.sql(f"ALTER TABLE {name} ADD COLUMN w INT")
+        frame = lake.sql(text.format(name))
+        assert is_here(frame), name
+        plain = spark.sql(text.format("rows").replace("shops", "plain_shops"))
+        assert sorted(frame.collect()) == sorted(plain.collect())
+        earlier = lake.sql(text.format(f"{name} VERSION AS OF 1"))
+        assert is_here(earlier) and sum(r[1] for r in earlier.collect()) == 400
+        lake.sql(f"DROP TABLE {name}")
+
+
+def test_a_result_is_of_the_snapshot_of_the_call(lake: bitlake.Lake) -> None:
+    lake.sql("CREATE TABLE growing (id INT)")
+    lake.sql("INSERT INTO growing VALUES (1), (2)")
+    text = "SELECT a.id, count(*) AS n FROM growing a JOIN growing b ON a.id <= b.id GROUP BY a.id ORDER BY a.id"
+    before = lake.sql(text)
+    lake.sql("INSERT INTO growing VALUES (3)")
+    assert before.filter("n > 0").collect() == [(1, 2), (2, 1)]
+    assert lake.sql(text).collect() == [(1, 3), (2, 2), (3, 1)]
+    lake.sql("DROP TABLE growing")
+
+
+def test_values_that_cannot_be_computed_are_sparks_errors(lake: bitlake.Lake) -> None:
+    for value, condition in (("100 div (id - 3)", "DIVIDE_BY_ZERO"), ("CAST(status AS INT)", "CAST_INVALID_INPUT")):
+        frame = lake.sql(f"SELECT shop, max({value}) AS x FROM sales WHERE id < 10 GROUP BY shop ORDER BY shop")
+        assert not is_here(frame)
+        with pytest.raises(Exception, match=condition):
+            frame.collect()
+
+
+def test_a_damaged_file_is_reported_as_spark_reports_it(lake: bitlake.Lake) -> None:
+    lake.sql("CREATE TABLE damaged (id INT, v STRING)")
+    lake.sql("INSERT INTO damaged SELECT id, concat('v', id) FROM range(1000)")
+    for path in (Path(f.path) for f in lake.table("damaged").scan().plan().files):
+        content = path.read_bytes()
+        path.write_bytes(content[:4] + b"\xff" * (len(content) // 2) + content[4 + len(content) // 2 :])
+    text = "SELECT a.v, count(*) FROM damaged a JOIN damaged b USING (id) GROUP BY a.v"
+
+    def failure() -> str:
+        with pytest.raises(Exception) as raised:
+            lake.sql(text).collect()
+        return type(raised.value).__name__
+
+    found = failure()
+    lake.sql(f"SET {OPTION} = false")
+    assert found == failure()
+    lake.sql(f"RESET {OPTION}")
+    lake.sql("DROP TABLE damaged")
+
+
+def test_explain_says_who_computes_a_query_and_why(lake: bitlake.Lake) -> None:
+    plan = lake.sql(f"EXPLAIN {of(QUERIES[0])}").collect()[0][0]
+    assert "No Spark job: DuckDB computes the query in the driver" in plan
+    assert plan.count("DuckDB     reads 2 files with its own Parquet reader") == 2, plan
+    assert "Physical Plan" not in plan
+    assert "Physical Plan" in lake.sql(f"EXPLAIN EXTENDED {of(QUERIES[0])}").collect()[0][0]
+    assert "DuckDB computes the query" in str(lake.explain(of(QUERIES[0])))
+    assert why(lake, f"SELECT city, rand() AS r {of(JOINED)} ORDER BY r LIMIT 3").startswith("DuckDB cannot run it")
+    # What only scans a table says nothing of it.
+    assert "Spark computes" not in lake.sql("EXPLAIN SELECT id FROM sales WHERE amount > 5").collect()[0][0]
+
+
+@pytest.mark.parametrize(
+    ("setting", "value", "reason"),
+    [
+        ("spark.sql.ansi.enabled", "false", "the setting 'spark.sql.ansi.enabled' may change what it means"),
+        ("spark.sql.caseSensitive", "true", "names are case-sensitive"),
+        ("spark.sql.groupByOrdinal", "false", "the setting 'spark.sql.groupByOrdinal' may change what it means"),
+        ("spark.sql.legacy.sizeOfNull", "true", "the setting 'spark.sql.legacy.sizeOfNull' may change what it means"),
+        (OPTION, "false", "table 'default.sales': 'read.driver-queries' is false"),
+        ("spark.paimon.read.spark-path", "spark", "table 'default.sales': 'read.spark-path' forces a way to read"),
+    ],
+)
+def test_settings_leave_a_query_to_spark(lake: bitlake.Lake, setting: str, value: str, reason: str) -> None:
+    lake.spark.conf.set(setting, value)
+    try:
+        assert why(lake, of(QUERIES[0])) == f"{reason}."
+    finally:
+        lake.spark.conf.unset(setting)
+    lake.spark.conf.set("spark.sql.shuffle.partitions", "3")  # how it runs, and not what it means
+    assert is_here(lake.sql(of(QUERIES[0])))
+    lake.spark.conf.set("spark.sql.shuffle.partitions", "2")
+
+
+def test_ordinals_are_not_taken_from_a_session_of_other_settings(lake: bitlake.Lake) -> None:
+    """The kept types of a result are those of the settings."""
+    text = "SELECT a.shop AS x, count(*) AS n FROM shops a JOIN shops b USING (shop) GROUP BY 1"
+    assert is_here(lake.sql(text))
+    lake.spark.conf.set("spark.sql.groupByOrdinal", "false")
+    try:
+        with pytest.raises(BitlakeError, match="shop"):
+            lake.sql(text)
+    finally:
+        lake.spark.conf.unset("spark.sql.groupByOrdinal")
+
+
+def test_tables_functions_and_places_leave_a_query_to_spark(lake: bitlake.Lake) -> None:
+    spark, text = lake.spark, of(QUERIES[0])
+    spark.udf.register("avg", lambda x: x)
+    try:
+        assert why(lake, text) == "the session defines the function 'avg'."
+    finally:
+        spark.sql("DROP TEMPORARY FUNCTION avg")
+    lake.sql("CACHE TABLE shops")
+    assert why(lake, text) == "table 'default.shops' is cached by Spark."
+    lake.sql("UNCACHE TABLE shops")
+    lake.sql("ALTER TABLE sales SET TBLPROPERTIES ('read.driver-queries' = 'false')")
+    assert why(lake, text) == "table 'default.sales': 'read.driver-queries' is false."
+    lake.sql("ALTER TABLE sales UNSET TBLPROPERTIES ('read.driver-queries')")
+    assert why(lake, "SELECT max(_metadata.file_name) AS f FROM sales GROUP BY status").startswith("only Spark knows")
+    assert "is no table of files" in why(
+        lake, "SELECT max(a.snapshot_id) FROM `sales$snapshots` a JOIN shops b ON true"
+    )
+    spark.range(5).createOrReplaceTempView("ids")
+    assert "DuckDB cannot run it" in why(lake, "SELECT count(*) AS n FROM shops JOIN ids ON shop = id")
+    spark.catalog.dropTempView("ids")
+    assert is_here(lake.sql(text))
+
+
+def test_much_to_read_or_to_return_leaves_a_query_to_spark(lake: bitlake.Lake, monkeypatch: pytest.MonkeyPatch) -> None:
+    everything = f"SELECT s.id, p.city {of(JOINED)}"
+    assert (
+        why(lake, everything)
+        == "more than 200,000 rows of table 'default.sales' that may all be in its result are read."
+    )
+    assert not is_here(lake.sql(f"SELECT id, count(*) AS n {of(JOINED)} GROUP BY id"))  # 300,000 groups
+    assert is_here(lake.sql(f"{everything} WHERE s.id < 5000"))
+    assert not is_here(lake.sql(f"{everything} WHERE s.id % 10 = 1 AND s.id < 210000"))  # 21,000 rows
+    text = of(QUERIES[0])
+    monkeypatch.setattr(driver_query, "QUERY_ROWS", SALES)
+    assert why(lake, text) == "more than 300,000 rows are read."
+    monkeypatch.setattr(driver_query, "QUERY_ROWS", SALES - 1)
+    assert why(lake, text) == "more than 299,999 rows of table 'default.sales' are read."
+    monkeypatch.undo()
+    monkeypatch.setattr(driver_query, "QUERY_BYTES", 1)
+    assert why(lake, text) == "about 1 MB are read."
+    monkeypatch.undo()
+    monkeypatch.setattr(driver_query, "DRIVER_FILES", 0)
+    assert why(lake, text).startswith("2 files of table")
+
+
+def test_rows_that_are_dear_to_read_count_more(lake: bitlake.Lake, monkeypatch: pytest.MonkeyPatch) -> None:
+    lake.sql("CREATE TABLE few (id INT) TBLPROPERTIES ('file.format' = 'avro')")
+    lake.sql("INSERT INTO few SELECT id FROM range(100)")
+    text = "SELECT count(*) AS n FROM few a JOIN few b USING (id) GROUP BY a.id % 3"
+    assert is_here(lake.sql(text))
+    monkeypatch.setattr(driver_query, "QUERY_ROWS", 500)
+    assert "rows of table 'default.few' are read" in why(lake, text)
+    lake.sql("DROP TABLE few")
+
+
+def test_a_partitioned_table_is_not_read_as_a_whole_where_that_is_forbidden(lake: bitlake.Lake) -> None:
+    lake.sql("CREATE TABLE parts (id INT, p INT) PARTITIONED BY (p)")
+    lake.sql("INSERT INTO parts SELECT id, id % 3 FROM range(9)")
+    text = "SELECT count(*) AS n FROM parts a JOIN shops s ON a.id = s.shop"
+    lake.sql("SET spark.paimon.read.allow.fullScan = false")
+    try:
+        with pytest.raises(BitlakeError, match="reads all 3 files"):
+            lake.sql(text)
+        assert lake.sql(f"{text} WHERE p = 1").collect() == [(3,)]
+    finally:
+        lake.sql("RESET spark.paimon.read.allow.fullScan")
+    lake.sql("DROP TABLE parts")
+
+
+def test_the_instance_of_duckdb_is_left_alone_by_a_result(lake: bitlake.Lake) -> None:
+    """A result holds its rows, and the tables of one query are not those of the next."""
+    first = lake.sql("SELECT count(*) AS n FROM shops a JOIN shops b USING (shop)")
+    second = lake.sql("SELECT sum(shop) AS n FROM shops JOIN sales USING (shop) WHERE id < 10")
+    assert first.toArrow() == pa.table({"n": pa.array([SHOPS], pa.int64())}).cast(first.toArrow().schema)
+    assert second.collect() == [(45,)]
