@@ -146,6 +146,8 @@ def _target(result: Result) -> str:
 def _amount(value: float, unit: str) -> str:
     if unit in ("KB", "MB"):
         return f"{value:,.0f} {unit}"
+    if not unit:
+        return f"{value:.3g}"
     if unit == "×":
         return f"{value:.2f} ×"
     if unit == "requests":

@@ -41,17 +41,21 @@ def tpch(bench: Bench) -> list[Result]:
     if source is None:
         return []
     _load(bench, source)
-    measured = [(number, _query(bench, number)) for number in QUERIES]
+    measured, measured_here = [], {}
+    for number in QUERIES:
+        medians, measured_here[number] = _query(bench, number)
+        measured.append((number, medians))
     out: list[Result] = []
-    for way in ("sorted by date", "in the order given"):
+    for way, target in (("sorted by date", 0.9), ("in the order given", 0.97)):
         for number, m in measured:
             told = f"TPC-H query {number}, {way}"
             out.append(Result(told, "s", m[way], m["plain"], "plain Parquet", 1.3, bench.rounds))
         ratios = {number: m[way] / m["plain"] for number, m in measured}
         worst = max(ratios, key=lambda n: ratios[n])
-        note = f"worst: query {worst}, {ratios[worst]:.2f}"
+        by_spark = [ratio for number, ratio in ratios.items() if way not in measured_here[number]]
+        note = f"worst: query {worst}, {ratios[worst]:.2f}; {len(by_spark)} queries run on Spark: {_mean(by_spark):.3f}"
         told = f"TPC-H scale 1, {way}: geometric mean of the ratios"
-        out.append(Result(told, "", _mean(ratios.values()), None, "", 1.0, bench.rounds, note))
+        out.append(Result(told, "", _mean(ratios.values()), None, "", target, bench.rounds, note))
     sorted_too = _mean(m["sorted by date"] / m["plain, sorted"] for _, m in measured)
     told = "TPC-H scale 1, both sorted by date: geometric mean of the ratios"
     return [*out, Result(told, "", sorted_too, None, "", None, bench.rounds, "")]
@@ -106,14 +110,17 @@ def tpch_source(bench: Bench) -> Path | None:
     return folder
 
 
-def _query(bench: Bench, number: int) -> dict[str, float]:
-    """Seconds of a query, by where its tables are."""
+def _query(bench: Bench, number: int) -> tuple[dict[str, float], set[str]]:
+    """Seconds of a query by where its tables are, and where DuckDB computes it in the driver."""
     text = QUERIES[number]
     answers: dict[str, Any] = {}
+    here = set()
 
     def of_lake(way: str, database: str) -> Callable[[], float]:
         def run() -> float:
             bench.lake.sql(f"USE {database}")
+            if "No Spark job" in bench.lake.explain(text).spark:
+                here.add(way)
             return timed(lambda: answers.update({way: bench.lake.sql(text).collect()}))
 
         return run
@@ -136,7 +143,7 @@ def _query(bench: Bench, number: int) -> dict[str, float]:
         if not _same(rows, answers["plain"]):
             raise AssertionError(f"TPC-H query {number}: the answers of plain Parquet and of the tables {way} differ")
     bench.say(f"tpch: query {number}: {', '.join(f'{way} {m[way]:.2f} s' for way in answers)}")
-    return {way: m[way] for way in answers}
+    return {way: m[way] for way in answers}, here
 
 
 def _same(a: list[Any], b: list[Any]) -> bool:

@@ -111,7 +111,7 @@ def spark() -> Iterator[Any]:
     """The Spark session of this test process, made on first use and stopped at the end.
 
     With ``BITLAKE_TEST_SPARK=connect`` it is a client of a local Connect server (``make versions``).  It leaves queries
-    of small tables to Spark, as if they were large: tests/spark/read/test_driver_query.py asks DuckDB for them.
+    of small tables to Spark, as if they were large, unless a test uses ``driver_queries``.
     """
     _remember_java_names()
     if os.environ.get("BITLAKE_TEST_SPARK", "classic") == "connect":
@@ -119,6 +119,17 @@ def spark() -> Iterator[Any]:
     else:
         from bitlake.spark.session import get_or_create as start
     session = start()
-    session.conf.set("spark.paimon.read.driver-queries", "false")
+    session.conf.set(_DRIVER_QUERIES, "false")
     yield session
     session.stop()
+
+
+_DRIVER_QUERIES = "spark.paimon.read.driver-queries"
+
+
+@pytest.fixture
+def driver_queries(spark: Any) -> Iterator[None]:
+    """The session computes queries of few rows in the driver, as sessions do by default."""
+    spark.conf.unset(_DRIVER_QUERIES)
+    yield
+    spark.conf.set(_DRIVER_QUERIES, "false")

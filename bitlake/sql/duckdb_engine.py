@@ -107,7 +107,7 @@ def run(query: Translation, tables: Mapping[str, TableScan | pa.Table], timezone
 
 def rows_within(
     query: Translation,
-    tables: Mapping[str, TableScan],
+    tables: Mapping[str, TableScan | pa.Table],
     timezone: str,
     caches: Caches,
     most_rows: int,

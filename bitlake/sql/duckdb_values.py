@@ -47,9 +47,9 @@ class NotTranslatable(LeftToSpark):
     """Part of a query has no DuckDB equivalent with the same result."""
 
     def __init__(self, node: exp.Expr | str, why: str) -> None:
-        part = node if isinstance(node, str) else node.sql(dialect=SparkSql)
-        super().__init__(f"DuckDB cannot run '{part}' as Spark does: {why}; use engine='spark'")
+        self.part = str(node) if isinstance(node, str) else node.sql(dialect=SparkSql)
         self.why = why
+        super().__init__(f"DuckDB cannot run '{self.part}' as Spark does: {why}; use engine='spark'")
 
 
 class NotParsed(LeftToSpark):

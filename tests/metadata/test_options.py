@@ -328,6 +328,7 @@ OWN = {
     "file-index.on-unreadable": "scan",
     "read.spark-path": "auto",
     "read.join-filters": True,
+    "read.driver-queries": True,
     "read.spark-planning-entries": None,
 }
 

@@ -20,8 +20,9 @@ import importlib.util
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, partial
 
+import pyarrow as pa
 from pyspark.sql import DataFrame
 from pyspark.sql import types as T
 
@@ -29,6 +30,8 @@ from bitlake.engine.metadata_only import PreparedQuery
 from bitlake.errors import BitlakeError
 from bitlake.expressions.tree import sources_of
 from bitlake.formats.file_format import format_of
+from bitlake.formatting import one_line
+from bitlake.io.base import run_at_once
 from bitlake.metadata import options as opt
 from bitlake.metadata.schema import Names
 from bitlake.runtime import CacheName
@@ -37,7 +40,7 @@ from bitlake.scan.reader import DRIVER_BYTES, DRIVER_FILES
 from bitlake.scan.scan import TableScan
 from bitlake.spark.context import EngineContext
 from bitlake.spark.read.local_relation import held_frame, is_simple
-from bitlake.spark.read.scan import LOCAL_ROWS, chosen_bytes, frame_schema
+from bitlake.spark.read.scan import LOCAL_ROWS, chosen_bytes, frame_schema, small_key
 from bitlake.spark.types import spark_arrow_schema
 from bitlake.sql.duckdb_engine import rows_within, translate_over
 from bitlake.sql.duckdb_translation import Translation
@@ -76,6 +79,8 @@ _DEFAULTS = {
 _Key = tuple[str, str, tuple[str, ...], frozenset[tuple[str, str]]]
 _RESULT_TYPES: CacheName[_Key, T.StructType] = CacheName("types of results")
 """The names and types that Spark gives queries.  It takes 10 to 30 ms to analyse one of TPC-H."""
+_SMALL_TABLES: CacheName[tuple[object, ...], pa.Table] = CacheName("rows of small tables", 32 << 20)
+"""Of tables in object stores, so that a dimension is not read for each query."""
 _WORD = re.compile(r"\w+")
 
 
@@ -94,7 +99,11 @@ class DriverQuery:
     def frame(self, context: EngineContext) -> DataFrame | None:
         """The result as a local relation; None where Spark is to run the query after all."""
         caches = context.catalog.store.caches
-        rows = rows_within(self.translation, self.tables, context.timezone, caches, LOCAL_ROWS, QUERY_SECONDS)
+        try:
+            tables = _near(self.tables)
+        except BitlakeError:
+            return None
+        rows = rows_within(self.translation, tables, context.timezone, caches, LOCAL_ROWS, QUERY_SECONDS)
         if rows is None:
             return None
         rows = rows.rename_columns(self.types.names).cast(spark_arrow_schema(self.types))
@@ -122,13 +131,27 @@ def driver_query(
             prepared.analysis, fields, context.database, context.timezone, caches, names=types.names
         )
     except NotTranslatable as e:
-        return f"DuckDB cannot run it as Spark does: {e.why}"
+        return f"DuckDB cannot run '{one_line(e.part, 60)}' as Spark does: {e.why}"
     except BitlakeError:
         return "Spark refuses it"  # where it runs, it says why
     ours, sparks = [t.sql.lower() for t in translation.types], [f.dataType.simpleString() for f in types.fields]
     if ours != sparks or not is_simple(types):
         return "the result has types that DuckDB lacks"
     return DriverQuery(translation, dict(zip(names, scans, strict=True)), types)
+
+
+def _near(tables: Mapping[str, TableScan]) -> dict[str, TableScan | pa.Table]:
+    """The rows of what is in object stores, read at the same time; DuckDB reads one table after the other."""
+    far = {n: s for n, s in tables.items() if any(s.store.local_path(f.path) is None for f in s.plan().files)}
+    rows = run_at_once([partial(_rows, scan) for scan in far.values()]) if far else []
+    return {**tables, **dict(zip(far, rows, strict=True))}
+
+
+def _rows(scan: TableScan) -> pa.Table:
+    key = small_key(scan)
+    if key is None:
+        return scan.to_arrow()
+    return scan.store.caches[_SMALL_TABLES].get_or(key, scan.to_arrow, lambda rows: int(rows.nbytes))
 
 
 def _key(context: EngineContext, prepared: PreparedQuery) -> _Key:
@@ -160,7 +183,7 @@ def _obstacle(context: EngineContext, prepared: PreparedQuery) -> str | None:
     for scan in prepared.scans:
         opts = scan.state.schema.opts
         if type(scan) is not TableScan:
-            return f"'{scan.state.name}' is no table of files"
+            return f"'{scan.state.name}' is not a table of files"
         if opts.of(opt.SPARK_READ_PATH) != "auto":
             return f"table '{scan.state.name}': '{opt.SPARK_READ_PATH.name}' forces a way to read"
         if not opts.of(opt.READ_DRIVER_QUERIES):

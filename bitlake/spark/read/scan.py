@@ -382,7 +382,7 @@ class SparkReader:
         if not plan.files and types.fields:
             return self._empty(scan, types), True
         if choice.driver or not plan.files:
-            return self._small(scan, plan, types) or self.local(scan, types), True
+            return self._small(scan, types) or self.local(scan, types), True
         scan.record("spark", was_read=False)
         parts = []
         if choice.native:
@@ -481,21 +481,12 @@ class SparkReader:
             self._keep(cache, key, frame, _PATH_BYTES)
         return frame
 
-    def _small(self, scan: TableScan, plan: Plan, types: T.StructType) -> DataFrame | None:
-        """The same frame for the same rows of a small table, so that a dimension is not read for each query.
-
-        Files never change, and a snapshot's delta manifest list, which no other snapshot has, identifies its files.
-        None for what is not small, or not whole files.
-        """
-        snapshot = scan.state.snapshot
-        whole = all(f.whole and f.merge is None for f in plan.files)
-        if snapshot is None or not whole or not types.fields:
+    def _small(self, scan: TableScan, types: T.StructType) -> DataFrame | None:
+        """The same frame for the same rows of a small table, so that a dimension is not read for each query."""
+        rows_key = small_key(scan)
+        if rows_key is None or not types.fields:
             return None
-        if type(scan) is not TableScan or sum(f.entry.file.file_size for f in plan.files) > SMALL_BYTES:
-            return None
-        what = (scan.columns, scan.predicate, scan.row_limit, scan.order, scan.timezone, scan.ignored)
-        paths = tuple(f.path for f in plan.files)
-        key = (id(self._spark), types.json(), snapshot.delta_manifest_list, paths, what)
+        key = (id(self._spark), types.json(), *rows_key)
         cache = self._store.caches[_SMALL]
         kept = cache.get(key)
         if kept is None:
@@ -580,6 +571,21 @@ class SparkReader:
             return frame
         paths = F.array(*[F.lit(f.path) for f in files])
         return frame.withColumn(FILE_PATH, F.get(paths, F.col(FILE_PATH)))
+
+
+def small_key(scan: TableScan) -> tuple[object, ...] | None:
+    """What the rows of a scan follow from, if it reads whole files of a small table; None for all others.
+
+    Files never change, and a snapshot's delta manifest list, which no other snapshot has, identifies its files.
+    """
+    plan, snapshot = scan.plan(), scan.state.snapshot
+    whole = all(f.whole and f.merge is None for f in plan.files)
+    if snapshot is None or not whole or type(scan) is not TableScan:
+        return None
+    if sum(f.entry.file.file_size for f in plan.files) > SMALL_BYTES:
+        return None
+    what = (scan.columns, scan.predicate, scan.row_limit, scan.order, scan.timezone, scan.ignored)
+    return snapshot.delta_manifest_list, tuple(f.path for f in plan.files), what
 
 
 _WIDTHS: dict[type[T.DataType], int] = {

@@ -9,11 +9,13 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+import s3_server
 from long import long
 from spark_jobs import jobs_of
 
 import bitlake
-from bitlake.errors import BitlakeError
+from bitlake.errors import BitlakeError, StorageUnavailable
+from bitlake.scan.scan import TableScan
 from bitlake.spark.read import driver_query
 from bitlake.spark.read.local_relation import HeldFrame
 
@@ -23,7 +25,7 @@ from analysts import Analyst
 from compare import Answer
 from duckdb_agreement import make_analysts_tables
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.spark, pytest.mark.usefixtures("driver_queries")]
 OPTION = "spark.paimon.read.driver-queries"
 SALES, SHOPS = 300_000, 500
 SALES_ROWS = (
@@ -61,14 +63,6 @@ def lake(spark: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[bitla
     yield made
     for name in ("sales", "shops"):
         spark.catalog.dropTempView(f"plain_{name}")
-
-
-@pytest.fixture(autouse=True)
-def asked(spark: Any) -> Iterator[None]:
-    """With driver queries, as sessions are by default."""
-    spark.conf.unset(OPTION)
-    yield
-    spark.conf.set(OPTION, "false")
 
 
 def of(text: str, prefix: str = "") -> str:
@@ -198,7 +192,9 @@ def test_explain_says_who_computes_a_query_and_why(lake: bitlake.Lake) -> None:
     assert "Physical Plan" not in plan
     assert "Physical Plan" in lake.sql(f"EXPLAIN EXTENDED {of(QUERIES[0])}").collect()[0][0]
     assert "DuckDB computes the query" in str(lake.explain(of(QUERIES[0])))
-    assert why(lake, f"SELECT city, rand() AS r {of(JOINED)} ORDER BY r LIMIT 3").startswith("DuckDB cannot run it")
+    assert why(lake, f"SELECT city, rand() AS r {of(JOINED)} ORDER BY r LIMIT 3").startswith(
+        "DuckDB cannot run 'RAND()' as Spark does"
+    )
     # What only scans a table says nothing of it.
     assert "Spark computes" not in lake.sql("EXPLAIN SELECT id FROM sales WHERE amount > 5").collect()[0][0]
 
@@ -251,11 +247,11 @@ def test_tables_functions_and_places_leave_a_query_to_spark(lake: bitlake.Lake) 
     assert why(lake, text) == "table 'default.sales': 'read.driver-queries' is false."
     lake.sql("ALTER TABLE sales UNSET TBLPROPERTIES ('read.driver-queries')")
     assert why(lake, "SELECT max(_metadata.file_name) AS f FROM sales GROUP BY status").startswith("only Spark knows")
-    assert "is no table of files" in why(
+    assert "is not a table of files" in why(
         lake, "SELECT max(a.snapshot_id) FROM `sales$snapshots` a JOIN shops b ON true"
     )
     spark.range(5).createOrReplaceTempView("ids")
-    assert "DuckDB cannot run it" in why(lake, "SELECT count(*) AS n FROM shops JOIN ids ON shop = id")
+    assert "DuckDB cannot run" in why(lake, "SELECT count(*) AS n FROM shops JOIN ids ON shop = id")
     spark.catalog.dropTempView("ids")
     assert is_here(lake.sql(text))
 
@@ -312,3 +308,44 @@ def test_the_instance_of_duckdb_is_left_alone_by_a_result(lake: bitlake.Lake) ->
     second = lake.sql("SELECT sum(shop) AS n FROM shops JOIN sales USING (shop) WHERE id < 10")
     assert first.toArrow() == pa.table({"n": pa.array([SHOPS], pa.int64())}).cast(first.toArrow().schema)
     assert second.collect() == [(45,)]
+
+
+def test_tables_in_a_bucket(lake: bitlake.Lake, spark: Any, s3_endpoint: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """They are read at once, and small ones once for the same condition."""
+    far = bitlake.connect("s3://lake/driver", spark=spark, storage_options=s3_server.options(s3_endpoint))
+    for name in ("sales", "shops"):
+        far.create_table(name, lake.table(name).to_arrow())
+    read: list[str] = []
+    to_arrow = TableScan.to_arrow
+
+    def recorded(scan: TableScan) -> pa.Table:
+        read.append(scan.state.name)
+        return to_arrow(scan)
+
+    monkeypatch.setattr(TableScan, "to_arrow", recorded)
+    for text in QUERIES[:6]:
+        frame = far.sql(of(text))
+        assert is_here(frame)
+        assert sorted(map(repr, frame.collect())) == sorted(map(repr, lake.sql(of(text)).collect()))
+    read.clear()
+    for _ in range(3):
+        far.sql(of(QUERIES[0]))
+    assert sorted(read) == ["default.sales"] * 3
+    far.table("shops").append(pa.table({"shop": pa.array([1], pa.int32()), "city": ["new"]}))
+    assert ("new",) in far.sql(f"SELECT DISTINCT city {of(JOINED)}").collect()
+
+
+def test_a_bucket_that_fails_is_sparks_to_report(
+    lake: bitlake.Lake, spark: Any, s3_endpoint: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    far = bitlake.connect("s3://lake/driver-fails", spark=spark, storage_options=s3_server.options(s3_endpoint))
+    far.create_table("t", pa.table({"id": [1, 2]}))
+
+    def lost(scan: TableScan) -> pa.Table:
+        raise StorageUnavailable("the connection was lost")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(driver_query, "_rows", lost)
+        frame = far.sql("SELECT a.id, count(*) AS n FROM t a JOIN t b ON a.id <= b.id GROUP BY a.id")
+    assert not is_here(frame)
+    assert sorted(frame.collect()) == [(1, 2), (2, 1)]
