@@ -79,6 +79,9 @@ _DEFAULTS = {
 _Key = tuple[str, str, tuple[str, ...], frozenset[tuple[str, str]]]
 _RESULT_TYPES: CacheName[_Key, T.StructType] = CacheName("types of results")
 """The names and types that Spark gives queries.  It takes 10 to 30 ms to analyse one of TPC-H."""
+_Identity = tuple[str, str, tuple[int | None, ...]]
+_GIVEN_UP: CacheName[_Identity, bool] = CacheName("queries given up by DuckDB")
+"""By database, text and the tables' snapshots: those that had too many rows, took too long, or failed."""
 _SMALL_TABLES: CacheName[tuple[object, ...], pa.Table] = CacheName("rows of small tables", 32 << 20)
 """Of tables in object stores, so that a dimension is not read for each query."""
 _WORD = re.compile(r"\w+")
@@ -92,6 +95,7 @@ class DriverQuery:
     types that Spark gives the result.
     """
 
+    identity: _Identity
     translation: Translation
     tables: Mapping[str, TableScan]
     types: T.StructType
@@ -105,6 +109,7 @@ class DriverQuery:
             return None
         rows = rows_within(self.translation, tables, context.timezone, caches, LOCAL_ROWS, QUERY_SECONDS)
         if rows is None:
+            caches[_GIVEN_UP].put(self.identity, True, 200 + len(self.identity[1]))
             return None
         rows = rows.rename_columns(self.types.names).cast(spark_arrow_schema(self.types))
         return held_frame(context.spark, rows, self.types)
@@ -137,7 +142,11 @@ def driver_query(
     ours, sparks = [t.sql.lower() for t in translation.types], [f.dataType.simpleString() for f in types.fields]
     if ours != sparks or not is_simple(types):
         return "the result has types that DuckDB lacks"
-    return DriverQuery(translation, dict(zip(names, scans, strict=True)), types)
+    return DriverQuery(_identity(context, prepared), translation, dict(zip(names, scans, strict=True)), types)
+
+
+def _identity(context: EngineContext, prepared: PreparedQuery) -> _Identity:
+    return context.database, str(prepared.analysis.text), tuple(s.state.snapshot_id for s in prepared.scans)
 
 
 def _near(tables: Mapping[str, TableScan]) -> dict[str, TableScan | pa.Table]:
@@ -173,6 +182,8 @@ def _obstacle(context: EngineContext, prepared: PreparedQuery) -> str | None:
         return "the session is one of Spark Connect"
     if not _has_duckdb():
         return "DuckDB is not installed (pip install 'bitlake[duckdb]')"
+    if context.catalog.store.caches[_GIVEN_UP].get(_identity(context, prepared)):
+        return "DuckDB did not compute it the last time: too many rows, too slow, or an error"
     if analysis.by_spark or any(use.file_metadata for use in analysis.tables):
         return "only Spark knows the file of a row"
     if context.names is Names.EXACT:
