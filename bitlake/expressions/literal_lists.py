@@ -63,6 +63,7 @@ _LITERAL_PARTS = re.compile(
 # Blanks are possessive: two ways to share them between neighbours would be 2**n for n literals.
 _LITERAL = rf"\s*+(?:-?+\s*+{_NUMBER}[LSYDF]?|(?:(?:{_WORD})\s*+)?{_STRING}|{_HEX}|NULL)\s*+"
 _LITERALS = re.compile(f"{_LITERAL}(?:,{_LITERAL})*", re.I)
+_ONE_LITERAL = re.compile(_LITERAL, re.I)
 _FIELD = rf"(?:{_LITERAL}|\s*+{_TYPED_NULL}\s*+)"
 _TUPLE = re.compile(rf"\s*+\({_FIELD}(?:,{_FIELD})+\)", re.I)
 _TIMESTAMP = re.compile(r"\bTIMESTAMP\s*'", re.I)
@@ -134,6 +135,13 @@ class LiteralList(str):
         """The number of literals of each tuple; 1 for a list without tuples."""
         first = None if self.values else _TUPLE.match(self.text)
         return 1 if first is None else len(_LITERAL_PARTS.findall(first[0]))
+
+    @property
+    def first(self) -> str:
+        """The text of the first literal or tuple."""
+        found = (_TUPLE if self.width > 1 else _ONE_LITERAL).match(self.text)
+        assert found is not None
+        return found[0]
 
     def whole_columns(self) -> list[tuple[list[int], str]] | None:
         """The values of a list of tuples of whole numbers by column, with their suffix; None for another list."""

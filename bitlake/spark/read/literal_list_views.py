@@ -1,7 +1,7 @@
 """Give Spark long lists of literals as views that it joins: planning 100,000 literals takes it 20 s.
 
 A text has a marker in place of each list (:mod:`bitlake.expressions.literal_lists`): ``k IN ('<marker>')`` becomes
-``k IN (SELECT v FROM <view>)``.
+``k IN (SELECT v FROM <view>)``.  Where Spark is asked for the types of a result alone, it gets one literal.
 """
 
 from __future__ import annotations
@@ -20,6 +20,8 @@ from bitlake.spark.context import EngineContext
 from bitlake.spark.read.local_relation import local_frame
 from bitlake.types import AtomicType, Root
 from bitlake.types.datatypes import INTEGERS
+
+_CONDITIONS = (exp.Where, exp.Having, exp.Join)
 
 
 def joinable_lists(context: EngineContext, prepared: PreparedQuery) -> dict[LiteralList, exp.Column]:
@@ -66,4 +68,19 @@ def with_list_views(text: str, lists: Sequence[LiteralList], views: Sequence[str
     """A text with queries of these views in place of the lists."""
     for values, view in zip(lists, views, strict=True):
         text = text.replace(f"'{values}'", f"SELECT v FROM {quoted(view)}")
+    return text
+
+
+def with_first_literals(text: str, tree: exp.Expr | None) -> str:
+    """A text with one literal for each list of a condition: its result has the same names and types.
+
+    Lists elsewhere stay: without an alias, Spark makes the name of a column of its expression.
+    """
+    if tree is None or not has_markers(text):
+        return text
+    for node in tree.find_all(exp.In):
+        values = list_of(node)
+        place = node.find_ancestor(exp.Where, exp.Having, exp.Join, exp.Select)
+        if values is not None and isinstance(place, _CONDITIONS) and text.count(values) == 1:
+            text = text.replace(f"'{values}'", values.first)
     return text

@@ -40,7 +40,7 @@ from bitlake.engine.session import nothing, result
 from bitlake.engine.target import exact_scan
 from bitlake.errors import InvalidRequest, NotFound, UnsupportedFeature
 from bitlake.expressions.binder import bind
-from bitlake.expressions.literal_lists import LiteralList
+from bitlake.expressions.literal_lists import LiteralList, has_markers
 from bitlake.expressions.sql_text import quoted
 from bitlake.expressions.tree import In, conjuncts
 from bitlake.metadata.schema import MissingColumn, MissingTable
@@ -50,7 +50,7 @@ from bitlake.scan.scan import TableScan
 from bitlake.spark.context import EngineContext
 from bitlake.spark.errors import spark_errors
 from bitlake.spark.read.driver_query import DriverQuery, driver_query
-from bitlake.spark.read.literal_list_views import joinable_lists, list_frame, with_list_views
+from bitlake.spark.read.literal_list_views import joinable_lists, list_frame, with_first_literals, with_list_views
 from bitlake.spark.read.local_relation import held_frame, is_simple, local_frame, without_rows
 from bitlake.spark.read.scan import LOCAL_ROWS, SparkReader, choose, frame_schema, is_soon_read, looked_at
 from bitlake.spark.read.temporary_views import follow
@@ -139,7 +139,7 @@ def _aggregates(
         exact = _few_rows(context, shape, scan) if adds_rows else None
         if exact is None:
             return None
-    types = _result_types(context, shape, scan, run)
+    types = _result_types(context, shape, prepared)
     if exact is not None and types is not None:
         found = answer_from_rows(context, shape, exact, "spark", LOCAL_ROWS)
     if found is None or types is None:
@@ -182,7 +182,7 @@ def _over_tables(context: EngineContext, prepared: PreparedQuery) -> DataFrame:
 def _analysed(context: EngineContext, prepared: PreparedQuery) -> DataFrame:
     """The query over relations without rows: Spark tells its columns, and what is wrong with it."""
     reader = SparkReader(context.spark, context.catalog.store)
-    return _run(context, prepared, [reader.without_rows(frame_schema(s)) for s in prepared.scans])
+    return _run(context, prepared, [reader.without_rows(frame_schema(s)) for s in prepared.scans], types_only=True)
 
 
 def _whole(prepared: PreparedQuery) -> PreparedQuery:
@@ -217,14 +217,16 @@ def _run(
     frames: Sequence[DataFrame],
     edits: Sequence[Edit] = (),
     filtered: Sequence[TableScan] = (),
+    types_only: bool = False,
 ) -> DataFrame:
     """The query, edited, over these frames in the places of its tables.
 
-    The frames of scans that are ``filtered`` have just the rows that meet their condition.
+    The frames of scans that are ``filtered`` have just the rows that meet their condition.  With ``types_only`` the
+    result's names and types are the query's, its rows need not be.
     """
     uses, compared = prepared.analysis.tables, context.names
     text, database = prepared.analysis.text, context.database
-    listed = joinable_lists(context, prepared)
+    listed = {} if types_only else joinable_lists(context, prepared)
     settled = {
         values: column
         for values, column in listed.items()
@@ -236,6 +238,8 @@ def _run(
         edited = str(replace_tables(text, uses, names[: len(frames)], database, compared, edits))
         for values, column in settled.items():
             edited = edited.replace(f"'{values}'", ".".join(quoted(part.name) for part in column.parts))
+        if types_only:
+            return with_first_literals(edited, text.tree if has_markers(text) else None)
         return with_list_views(edited, lists, names[len(frames) :])
 
     try:
@@ -479,12 +483,11 @@ def _read_here(scan: TableScan) -> pa.Table | None:
     return scan.to_arrow_within(JUDGED_ROWS) if scan.order and len(plan.files) <= DRIVER_FILES else None
 
 
-def _result_types(context: EngineContext, shape: sh.Aggregates, scan: TableScan, run: Rewritten) -> T.StructType | None:
+def _result_types(context: EngineContext, shape: sh.Aggregates, prepared: PreparedQuery) -> T.StructType | None:
     """The names and types that Spark gives a query's result; None if its aggregates would have others."""
-    reader = SparkReader(context.spark, context.catalog.store)
-    types = run([reader.without_rows(frame_schema(scan))], ()).schema
+    types = _analysed(context, prepared).schema
     if shape.edits is None:
-        kinds = [spark_type(f.type) for f in result_fields(shape, scan)]
+        kinds = [spark_type(f.type) for f in result_fields(shape, prepared.scans[0])]
         if len(set(types.names)) != len(types.names) or [f.dataType for f in types.fields] != kinds:
             return None
     return types

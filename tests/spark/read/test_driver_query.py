@@ -351,3 +351,41 @@ def test_a_bucket_that_fails_is_sparks_to_report(
         frame = far.sql("SELECT a.id, count(*) AS n FROM t a JOIN t b ON a.id <= b.id GROUP BY a.id")
     assert not is_here(frame)
     assert sorted(frame.collect()) == [(1, 2), (2, 1)]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "SELECT status, count(*) FROM {sales} WHERE id IN ({numbers}) OR grade IS NULL GROUP BY status",
+        "SELECT status, sum(grade + 1) AS n FROM {sales} WHERE NOT (id IN ({numbers}) OR grade = 3) GROUP BY status",
+        "SELECT shop, count(*) AS n FROM {sales} GROUP BY shop HAVING n > 5 AND shop IN ({numbers})",
+        "SELECT count(*) FROM {sales} s JOIN {shops} p ON s.shop = p.shop AND (p.city IN ({texts}) OR s.id < 9)",
+        "SELECT count(*) FROM {sales} WHERE (id, grade) IN ({pairs}) OR id = 6",
+        "SELECT shop IN ({numbers}), count(*) FROM {sales} GROUP BY shop IN ({numbers})",
+        "SELECT count(*) FROM {sales} WHERE amount IN ({decimals}) OR grade = 2",
+        "SELECT count(*) AS n FROM {sales} WHERE id NOT IN (NULL, {numbers}) OR grade = 2 GROUP BY status",
+    ],
+)
+def test_long_lists_anywhere(lake: bitlake.Lake, monkeypatch: pytest.MonkeyPatch, text: str) -> None:
+    """Spark, which takes 0.2 ms to plan a literal, sees one of a condition's list."""
+    numbers = ", ".join(str(7 * i % 100_003) for i in range(300))
+    texts = ", ".join(f"'city {i}'" for i in range(3, 400, 3))
+    pairs = ", ".join(f"({i}, {i % 5}L)" for i in range(1, 400))
+    decimals = ", ".join(f"{i}.00" for i in range(0, 300, 3))
+    text = text.replace("{numbers}", numbers).replace("{texts}", texts)
+    text = text.replace("{pairs}", pairs).replace("{decimals}", decimals)
+    plain = Answer(lambda: lake.spark.sql(of(text, "plain_")))
+    seen: list[str] = []
+    sql = lake.spark.sql
+
+    def recorded(query: str, *args: Any, **named: Any) -> Any:
+        seen.append(query)
+        return sql(query, *args, **named)
+
+    monkeypatch.setattr(lake.spark, "sql", recorded)
+    frame = lake.sql(of(text))
+    monkeypatch.undo()
+    assert Answer(lambda: frame).agrees(plain)
+    if not text.startswith("SELECT shop IN"):  # Spark names the column after the list
+        assert is_here(frame)
+        assert max(map(len, seen), default=0) < 400
