@@ -102,10 +102,7 @@ def grouped_terms(node: And | Or) -> Sequence[Predicate | Group]:
     """The terms of an OR or AND, with many similar terms replaced by their group; computed once for each node."""
     if len(node.children) < MANY:
         return node.children
-    if not node.groups:  # two threads may both make them
-        node.groups.append(_grouped(node.children, isinstance(node, And)))
-    groups: Sequence[Predicate | Group] = node.groups[0]
-    return groups
+    return derived_from(node, "groups", lambda: _grouped(node.children, isinstance(node, And)))
 
 
 def _grouped(terms: Iterable[Predicate], conjunction: bool) -> tuple[Predicate | Group, ...]:

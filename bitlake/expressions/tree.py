@@ -114,12 +114,12 @@ class TupleIn:
         return TupleIn, (self.columns, self.values, self.negated, self.types)
 
 
-def derived_from(leaf: In | TupleIn, use: Hashable, make: Callable[[], T]) -> T:
-    """What ``make`` derives from a list's values, such as an array: made once for each ``use``, shared by all files."""
+def derived_from(node: In | TupleIn | And | Or, use: Hashable, make: Callable[[], T]) -> T:
+    """What ``make`` derives from many values or terms, such as an array: made once for each ``use``, for all files."""
     try:
-        derived: T = leaf.derived[use]
+        derived: T = node.derived[use]
     except KeyError:  # two threads may both make it
-        derived = leaf.derived[use] = make()
+        derived = node.derived[use] = make()
     return derived
 
 
@@ -146,11 +146,11 @@ class And:
     """All children; ``And(())`` is TRUE."""
 
     children: tuple[Predicate, ...]
-    groups: list[Any] = field(default_factory=list, init=False, repr=False, compare=False)
-    """See :func:`bitlake.expressions.term_groups.grouped_terms`."""
+    derived: dict[Any, Any] = field(default_factory=dict, init=False, repr=False, compare=False)
+    """What :func:`derived_from` keeps, by its use."""
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """For pickling: without the groups."""
+        """For pickling: without what is derived from the terms."""
         return And, (self.children,)
 
 
@@ -159,11 +159,11 @@ class Or:
     """Any child; ``Or(())`` is FALSE."""
 
     children: tuple[Predicate, ...]
-    groups: list[Any] = field(default_factory=list, init=False, repr=False, compare=False)
-    """See :func:`bitlake.expressions.term_groups.grouped_terms`."""
+    derived: dict[Any, Any] = field(default_factory=dict, init=False, repr=False, compare=False)
+    """What :func:`derived_from` keeps, by its use."""
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """For pickling: without the groups."""
+        """For pickling: without what is derived from the terms."""
         return Or, (self.children,)
 
 
@@ -284,7 +284,7 @@ def columns_of(predicate: Predicate) -> frozenset[str]:
     """Return the subjects of a predicate's leaves, as indexes name them: columns, map values, indexed expressions."""
     match predicate:
         case And(children) | Or(children):
-            return frozenset().union(*(columns_of(c) for c in children))
+            return derived_from(predicate, "columns", lambda: frozenset().union(*map(columns_of, children)))
         case Not(child):
             return columns_of(child)
         case Constant():
@@ -297,17 +297,17 @@ def columns_of(predicate: Predicate) -> frozenset[str]:
             return frozenset((predicate.column,))
 
 
-def computed_tests(predicate: Predicate) -> list[RowTest]:
+def computed_tests(predicate: Predicate) -> tuple[RowTest, ...]:
     """The tests of a predicate's :class:`Computed` leaves."""
     match predicate:
         case And(children) | Or(children):
-            return [test for c in children for test in computed_tests(c)]
+            return derived_from(predicate, "tests", lambda: tuple(t for c in children for t in computed_tests(c)))
         case Not(child):
             return computed_tests(child)
         case Computed(test):
-            return [test]
+            return (test,)
         case _:
-            return []
+            return ()
 
 
 def has_computed(predicate: Predicate) -> bool:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pickle
+
 import pytest
 
 from bitlake.expressions.tree import (
@@ -19,7 +21,9 @@ from bitlake.expressions.tree import (
     Or,
     all_of,
     columns_of,
+    computed_tests,
     conjuncts,
+    has_computed,
     like_pieces,
     like_prefix,
     named_values,
@@ -92,3 +96,14 @@ def test_leaves_are_not_negated_unless_they_say_so() -> None:
 def test_the_text_that_all_matches_of_a_pattern_start_with(pattern: str, prefix: str, is_all: bool) -> None:
     """All that starts with the prefix matches: the empty pattern and others ask for more."""
     assert like_prefix(like_pieces(pattern, "\\")) == (prefix, is_all)
+
+
+@pytest.mark.parametrize("join", [And, Or])
+def test_what_all_files_ask_of_many_terms_is_derived_once(join: type[And] | type[Or]) -> None:
+    terms = tuple(And((Comparison("a", Op.EQ, i), Comparison("c", Op.EQ, i))) for i in range(50))
+    predicate = join(terms)
+    assert columns_of(predicate) == {"a", "c"} and not has_computed(predicate)
+    assert columns_of(predicate) is columns_of(predicate)
+    assert computed_tests(predicate) is computed_tests(predicate)
+    again = pickle.loads(pickle.dumps(predicate))
+    assert again == predicate and not again.derived
