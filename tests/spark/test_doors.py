@@ -27,6 +27,7 @@ from answers import arrow_rows, check_sql, expected_value, rows_of
 from fixtures import expected
 from long import long
 
+from bitlake.spark.read.local_relation import HeldFrame
 from bitlake.spark.source.data_source import register
 
 MODE = os.environ.get("BITLAKE_DOORS", "few")
@@ -38,6 +39,7 @@ FEW: list[doors.Case] = [
     ("file://", "spark", "mb"),
     ("file://", "workers", "mb"),
     ("file://", "merge", "mb"),
+    ("file://", "duckdb", "mb"),
     ("special", "spark", "mb"),
     ("special", "process", "fixtures"),
 ]
@@ -50,7 +52,7 @@ CASES = {
 PATHS = {"driver": "driver", "spark": "spark", "workers": "workers", "merge": "workers"}
 ON_SPARK = tuple(PATHS)
 _SIMPLE = re.compile(r"SELECT (\*|count\(\*\)) FROM (\w+)(?: WHERE (.*?))?(?: ORDER BY (\w+))?$")
-FORCED = "spark.paimon.read.spark-path"
+FORCED, DRIVER_QUERIES = "spark.paimon.read.spark-path", "spark.paimon.read.driver-queries"
 SHOWN = {"driver": "into a local relation", "spark": "by Spark's own Parquet reader", "workers": "in Python workers"}
 MANY_FILES = ("partitions", "files")
 Judge = Callable[[str, str], list[list[Any]]]
@@ -111,11 +113,12 @@ def judged(spark: Any, sources: doors.Sources) -> Judge:
 @contextmanager
 def forced(behind: doors.Opened, way: str) -> Iterator[None]:
     """Queries in the block read files this way."""
-    behind.lake.sql(f"SET {FORCED} = {PATHS[way]}")
+    on_spark = way in PATHS
+    behind.lake.sql(f"SET {FORCED} = {PATHS[way]}" if on_spark else f"SET {DRIVER_QUERIES} = true")
     try:
         yield
     finally:
-        behind.lake.sql(f"RESET {FORCED}")
+        behind.lake.sql(f"RESET {FORCED}" if on_spark else f"SET {DRIVER_QUERIES} = false")
 
 
 @pytest.fixture(scope="module")
@@ -172,6 +175,8 @@ def test_answers(
         asking.sql()
     elif way == "source":
         asking.source()
+    elif way == "duckdb":
+        asking.driver_queries()
     else:
         asking.process()
     record_property("doors", f"{MODE}, seed {SEED}")
@@ -219,6 +224,19 @@ class Asking:
             shown = MODE != "pairs" or self.door in _chance(self.way, self.size).sample(doors.DOORS, 3)
             if table == doors.TABLE and shown:
                 self._places()
+
+    def driver_queries(self) -> None:
+        """Queries that DuckDB computes in Spark's driver, where they read few rows."""
+        lake, rows = self.behind.lake, doors.GENERATED[self.size].rows
+        joined = (
+            "WITH a AS (SELECT * FROM t), b AS (SELECT * FROM t) SELECT a.s, count(*), sum(b.v) FROM a JOIN b "
+            f"ON a.id = b.id WHERE b.k < 300 AND a.id < {rows // 2} GROUP BY a.s ORDER BY a.s"
+        )
+        with forced(self.behind, self.way):
+            for text in [*self._some(questions(self.size)), joined]:
+                frame = lake.sql(text)
+                self._is(rows_of(frame), text)
+            assert isinstance(frame, HeldFrame) is (self.size == "mb")
 
     def _places(self) -> None:
         """Where rows are: each row of each file once, under the paths that the table itself has."""
@@ -272,7 +290,7 @@ class Asking:
             names = sorted(chance.sample(names, min(8, len(names))))
         for name in names:
             queries = expected()[name] if MODE == "all" else [chance.choice(expected()[name])]
-            if self.way in ON_SPARK:
+            if self.way in ON_SPARK or self.way == "duckdb":
                 with forced(self.behind, self.way):
                     check_sql(self.behind.lake, queries)
                 self.asked += len(queries)
