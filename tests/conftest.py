@@ -127,6 +127,13 @@ def spark() -> Iterator[Any]:
 _DRIVER_QUERIES = "spark.paimon.read.driver-queries"
 
 
+@pytest.fixture(autouse=True)
+def _no_driver_queries(request: pytest.FixtureRequest) -> None:
+    """Tests that use the session have the setting, also after one that reset all settings."""
+    if "spark" in request.fixturenames:
+        request.getfixturevalue("spark").conf.set(_DRIVER_QUERIES, "false")
+
+
 @pytest.fixture
 def driver_queries(spark: Any) -> Iterator[None]:
     """The session computes queries of few rows in the driver, as sessions do by default."""

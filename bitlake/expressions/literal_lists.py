@@ -137,7 +137,7 @@ class LiteralList(str):
         return 1 if first is None else len(_LITERAL_PARTS.findall(first[0]))
 
     @property
-    def first(self) -> str:
+    def first_literal(self) -> str:
         """The text of the first literal or tuple."""
         found = (_TUPLE if self.width > 1 else _ONE_LITERAL).match(self.text)
         assert found is not None

@@ -115,7 +115,7 @@ class TupleIn:
 
 
 def derived_from(node: In | TupleIn | And | Or, use: Hashable, make: Callable[[], T]) -> T:
-    """What ``make`` derives from many values or terms, such as an array: made once for each ``use``, for all files."""
+    """Return ``make()``, such as an array of many values: computed once for a node and ``use``, shared by all files."""
     try:
         derived: T = node.derived[use]
     except KeyError:  # two threads may both make it

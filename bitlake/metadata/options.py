@@ -167,8 +167,7 @@ READ_JOIN_FILTERS = _option("read.join-filters", kind.BOOL, "true")
 """In a join, read the keys of a small table first and leave out files of this one that hold none of them (bitlake's own
 option)."""
 READ_DRIVER_QUERIES = _option("read.driver-queries", kind.BOOL, "true")
-"""On Spark, have DuckDB compute queries over few rows in the driver, where no job is needed then (bitlake's own
-option)."""
+"""On Spark, let DuckDB compute queries of few rows in the driver, without a Spark job (bitlake's own option)."""
 DYNAMIC_OVERWRITE = _option("dynamic-partition-overwrite", kind.BOOL, "true")
 """No effect: the statement and the session's ``partitionOverwriteMode`` decide what INSERT OVERWRITE replaces."""
 WRITE_ONLY = _option("write-only", kind.BOOL, "false", former=("write.compaction-skip",))

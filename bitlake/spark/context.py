@@ -188,7 +188,7 @@ class EngineContext(Session):
     def temporary_functions(self) -> frozenset[str]:
         """The names of the functions that a classic session defines, in lower case.
 
-        Some versions of Spark take such a function for a built-in one of its name.
+        Some versions of Spark resolve the name of a built-in function to such a one.
         """
         session: Any = getattr(self.spark, "_jsparkSession", None)
         if session is None:

@@ -57,6 +57,8 @@ _OURS = re.compile(
     re.DOTALL,
 )
 """DuckDB's text for an error of a scan: it has no other trace of the exception."""
+_VECTOR = 2048
+"""Rows of DuckDB's vectors."""
 _VALUE_BYTES = 80
 """Bytes of a literal of a long list in memory, with its place in the list and its text."""
 
@@ -111,20 +113,45 @@ def rows_within(
     timezone: str,
     caches: Caches,
     most_rows: int,
+    most_bytes: int,
     seconds: float,
 ) -> pa.Table | None:
-    """The rows of a translated query; None for more than ``most_rows``, after ``seconds``, and where DuckDB fails."""
+    """The rows of a translated query; None for more than ``most_rows`` or bytes, and where they take too long.
+
+    DuckDB can be interrupted between two vectors of rows only, so that it may take longer than ``seconds``.  It has at
+    most :data:`LIMITED_MEMORY`.  Raises :class:`EvaluationFailed` and the errors of scans.
+    """
+    connection = _connection(timezone, caches, limited=True)
+    done, late = threading.Event(), threading.Event()
+
+    def interrupt() -> None:
+        if not done.wait(seconds):
+            late.set()
+            while not done.wait(0.02):  # an interrupt between two steps of the query has no effect
+                connection.interrupt()
+
+    threading.Thread(target=interrupt, name="bitlake-query-limit", daemon=True).start()
     try:
-        connection = _connection(timezone, caches)
-        timer = threading.Timer(seconds, connection.interrupt)
-        timer.start()
-        try:
-            rows = fetch(_evaluated(connection, query, tables), most_rows + 1)
-        finally:
-            timer.cancel()
-    except BitlakeError:
-        return None
-    return rows if rows.num_rows <= most_rows else None
+        return _first_rows(_evaluated(connection, query, tables), most_rows, most_bytes, late)
+    except (BitlakeError, import_duckdb().Error) as e:
+        if late.is_set():
+            return None
+        raise e if isinstance(e, BitlakeError) else failed(e) from e
+    finally:
+        done.set()
+
+
+def _first_rows(relation: Any, most_rows: int, most_bytes: int, late: threading.Event) -> pa.Table | None:
+    """All rows of a relation; None if they are more, or ``late`` is set before the last."""
+    batches: list[pa.RecordBatch] = []
+    rows = size = 0
+    reader = relation.to_arrow_reader(_VECTOR)
+    for batch in reader:
+        rows, size = rows + batch.num_rows, size + batch.nbytes
+        if rows > most_rows or size > most_bytes or late.is_set():
+            return None
+        batches.append(batch)
+    return with_arrow_zones(pa.Table.from_batches(batches, reader.schema))
 
 
 def _evaluated(connection: Any, query: Translation, tables: Mapping[str, TableScan | pa.Table]) -> Any:
@@ -164,9 +191,9 @@ def relation_of(table: pa.Table, timezone: str, caches: Caches) -> Any:
     return _named(connection, "answer", table.schema.names)
 
 
-def _connection(timezone: str, caches: Caches) -> Any:
+def _connection(timezone: str, caches: Caches, limited: bool = False) -> Any:
     duckdb = import_duckdb()
-    connection = connect(caches)
+    connection = connect(caches, limited)
     try:
         connection.execute("SET TimeZone = ?", [_zone_name(timezone)])
     except duckdb.Error as e:
@@ -260,22 +287,30 @@ _OPTIONS = "hive_partitioning = false, union_by_name = false, can_have_nan = tru
 RANGE_ROWS = 50_000
 """Of more rows side by side, DuckDB reads row groups faster than Arrow reads pages.  CPU, 6M lines by their key:
 600,000 lines 29 and 208 ms, 80,000 lines 15 and 21 ms, 20,000 lines 13 and 10 ms; 5 keys far apart 91 and 17 ms."""
-_INSTANCES: CacheName[int, Any] = CacheName("instances of DuckDB")
-"""By process: a fork cannot use its parent's instance, whose threads it lacks."""
+_INSTANCES: CacheName[tuple[int, bool], Any] = CacheName("instances of DuckDB")
+"""By process, for a fork cannot use its parent's instance, whose threads it lacks; and whether memory is limited."""
+LIMITED_MEMORY = "1 GB"
+"""The memory of an instance that is limited, which writes nothing to disk instead."""
 _INSTANCE_BYTES = 4 << 20
 """Bytes of an instance in memory, roughly, with the footers that it keeps."""
 
 
-def connect(caches: Caches) -> Any:
-    """A connection with names and settings of its own, in the lake's instance of DuckDB: to start one takes 17 ms."""
+def connect(caches: Caches, limited: bool = False) -> Any:
+    """A connection with names and settings of its own, in an instance of DuckDB of the lake: to start one takes 17 ms.
+
+    ``limited``: the instance has at most :data:`LIMITED_MEMORY`.
+    """
 
     def start() -> Any:
         instance = import_duckdb().connect()
         instance.execute("SET GLOBAL parquet_metadata_cache = true")  # footers, by path and time of change
+        if limited:
+            instance.execute(f"SET GLOBAL memory_limit = '{LIMITED_MEMORY}'")
+            instance.execute("SET GLOBAL temp_directory = ''")
         register_kernels(instance)
         return instance
 
-    return caches[_INSTANCES].get_or(os.getpid(), start, lambda _: _INSTANCE_BYTES).cursor()
+    return caches[_INSTANCES].get_or((os.getpid(), limited), start, lambda _: _INSTANCE_BYTES).cursor()
 
 
 class DirectView(NamedTuple):

@@ -258,7 +258,9 @@ def padded(node: exp.Expr, values: Sequence[Value]) -> list[Value]:
     if not values[0].char or not all(v.char or isinstance(v.literal, str) for v in values):
         if len(values) == 2 and all(v.char or v.type == ty.STRING for v in values):
             if all(v.char or v.literal is None for v in values):
-                return list(values)  # a column of another type
+                if not isinstance(node, exp.Binary) or any(n.find(exp.Column) is None for n in (node.left, node.right)):
+                    raise NotTranslatable(node, "a constant beside a column of type CHAR is written out")
+                return list(values)  # Spark pads constants alone
             return padded(node, values[::-1])[::-1]
         raise NotTranslatable(node, "texts of type CHAR are compared differently")
     length = max(v.char or len(str(v.literal)) for v in values)

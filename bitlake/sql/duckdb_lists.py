@@ -127,6 +127,8 @@ def _in(e: Expressions, node: exp.In) -> Value:
     check_operands(node, node.this)
     value, name, cut = e.value(node.this), None, list_of(node)
     if query is not None:
+        if not _is_condition(node):
+            raise NotTranslatable(node, "as a value it is never NULL in Spark; it can be a condition here")
         sql, columns = e.query(query, replace(e.scope, grouped=e.keys is not None))
         if len(columns) != 1:
             raise NotTranslatable(node, "a subquery must have one column here")
@@ -152,6 +154,17 @@ def _in(e: Expressions, node: exp.In) -> Value:
     if node.args.get("negate"):
         return Value(f"(NOT {made})", ty.BOOLEAN, None if name is None else f"(NOT {name})")
     return Value(made, ty.BOOLEAN, name)
+
+
+def _is_condition(node: exp.Expr) -> bool:
+    """Whether all that matters of a value is if it is TRUE: as a term of WHERE, HAVING, ON or WHEN."""
+    parent = node.parent
+    while isinstance(parent, exp.And | exp.Or | exp.Not | exp.Paren):
+        node, parent = parent, parent.parent
+    if isinstance(parent, exp.If):
+        case = parent.parent
+        return parent.this is node and not (isinstance(case, exp.Case) and case.this is not None)
+    return isinstance(parent, exp.Where | exp.Having | exp.Join)
 
 
 def _holds_type(values: LiteralList, value: Value) -> bool:

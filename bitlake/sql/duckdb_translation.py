@@ -48,6 +48,10 @@ _SET_CLAUSES = frozenset(("this", "expression", "distinct", "order", "limit", "o
 _WORDS = {exp.Union: "UNION", exp.Intersect: "INTERSECT", exp.Except: "EXCEPT"}
 
 
+UNNAMED: tuple[str, ...] = ()
+"""Stands for the names of a result that its caller names."""
+
+
 @dataclass(frozen=True, slots=True)
 class Translation:
     """A query in DuckDB's SQL, with its columns' names and types in Spark.
@@ -69,7 +73,8 @@ def translate(
 ) -> Translation:
     """A query in DuckDB's SQL; ``tables``: the columns of each table that the text names.
 
-    ``names``: those of the result, where they are not what Spark calls its columns.  Raises :class:`NotTranslatable`.
+    ``names``: those of the result, where they are not what Spark calls its columns; with :data:`UNNAMED`, columns whose
+    name in Spark is not known here are called by their place.  Raises :class:`NotTranslatable`.
     """
     if not isinstance(text.tree, exp.Query):
         raise NotTranslatable(text, "it is not a query that can be parsed")
@@ -81,6 +86,8 @@ def translate(
     except RecursionError as e:
         raise NotTranslatable(text, "it is nested too deeply") from e
     called = [c.name for c in query.columns] if names is None else names
+    if names == UNNAMED:
+        called = [c.name or f"c{i}" for i, c in enumerate(query.columns)]
     for i, (name, column) in enumerate(zip(called, query.columns, strict=True), 1):
         if not name or column.type == ty.NULL:
             why = "Spark's name or type for it is not known; give it an alias, or cast it"

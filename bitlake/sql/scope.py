@@ -332,30 +332,29 @@ def only_scans(tree: exp.Expr) -> bool:
 def unreduced_tables(tree: exp.Expr, names: Names) -> list[exp.Table]:
     """The tables of a query's FROM, all of whose rows may be in its result: nothing groups, limits or counts them.
 
-    Those of derived tables and common table expressions are among them; those of subqueries in expressions are not.
+    Those of derived tables and common table expressions are among them; those of subqueries in expressions, of the
+    right side of a SEMI or ANTI join and of EXCEPT are not.
     """
     tables: list[exp.Table] = []
-    queries, seen = [tree], set[int]()
-    while queries:
-        query = queries.pop()
-        if id(query) in seen or _reduces_rows(query):
+    sources, seen = [tree], set[int]()
+    while sources:
+        source = sources.pop()
+        if id(source) in seen or _reduces_rows(source):
             continue
-        seen.add(id(query))
-        if isinstance(query, exp.SetOperation):
-            queries += [query.this, query.expression]
-        elif isinstance(query, exp.Subquery):
-            queries.append(query.this)
-        from_ = query.args.get("from_")
-        for node in (*([] if from_ is None else [from_]), *(query.args.get("joins") or ())):
-            source = node.this
-            if isinstance(source, exp.Subquery):
-                queries.append(source)
-            elif isinstance(source, exp.Table):
-                cte = cte_of(source, names)
-                if cte is None:
-                    tables.append(source)
-                else:
-                    queries.append(cte.this)
+        seen.add(id(source))
+        if isinstance(source, exp.Table):
+            cte = cte_of(source, names)
+            if cte is None:
+                tables.append(source)
+            else:
+                sources.append(cte.this)
+        elif isinstance(source, exp.Union):
+            sources += [source.this, source.expression]
+        elif isinstance(source, exp.SetOperation | exp.Subquery | exp.Paren):
+            sources.append(source.this)
+        from_ = source.args.get("from_")
+        sources += [] if from_ is None else [from_.this]
+        sources += [join.this for join in source.args.get("joins") or () if join.kind not in ("SEMI", "ANTI")]
     return tables
 
 

@@ -80,7 +80,8 @@ def with_first_literals(text: str, tree: exp.Expr | None) -> str:
         return text
     for node in tree.find_all(exp.In):
         values = list_of(node)
-        place = node.find_ancestor(exp.Where, exp.Having, exp.Join, exp.Select)
-        if values is not None and isinstance(place, _CONDITIONS) and text.count(values) == 1:
-            text = text.replace(f"'{values}'", values.first)
+        place = node.find_ancestor(*_CONDITIONS, exp.Select, exp.Filter, exp.Pivot)
+        is_condition = isinstance(place, _CONDITIONS) and not isinstance(place.parent, exp.Filter)
+        if values is not None and is_condition and text.count(values) == 1:
+            text = text.replace(f"'{values}'", values.first_literal)
     return text

@@ -49,7 +49,7 @@ from bitlake.scan.reader import DRIVER_FILES
 from bitlake.scan.scan import TableScan
 from bitlake.spark.context import EngineContext
 from bitlake.spark.errors import spark_errors
-from bitlake.spark.read.driver_query import DriverQuery, driver_query
+from bitlake.spark.read.driver_query import QUERY_SECONDS, DriverQuery, driver_query
 from bitlake.spark.read.literal_list_views import joinable_lists, list_frame, with_first_literals, with_list_views
 from bitlake.spark.read.local_relation import held_frame, is_simple, local_frame, without_rows
 from bitlake.spark.read.scan import LOCAL_ROWS, SparkReader, choose, frame_schema, is_soon_read, looked_at
@@ -77,7 +77,7 @@ _PRUNED = (SkipReason.PARTITION, SkipReason.BUCKET, SkipReason.STATS)
 
 
 def query(context: EngineContext, text: SqlText) -> DataFrame:
-    """Run a query.  Returns a DataFrame, which is lazy except for aggregates and first rows that are computed here."""
+    """Run a query.  Returns a DataFrame: lazy, except for aggregates, first rows and driver queries."""
     return _query(context, prepare(context, text))
 
 
@@ -87,8 +87,8 @@ def _query(context: EngineContext, prepared: PreparedQuery, *, computes: bool = 
     if aggregates is not None:
         return aggregates[1]
     if computes:
-        here = _driver_query(context, prepared)
-        frame = None if isinstance(here, str) else here.frame(context)
+        query_or_reason = _driver_query(context, prepared)
+        frame = None if isinstance(query_or_reason, str) else query_or_reason.frame(context)
         if frame is not None:
             return frame
     return _rows_of(context, prepared)
@@ -98,10 +98,10 @@ def _driver_query(context: EngineContext, prepared: PreparedQuery) -> DriverQuer
     """A query that DuckDB computes in the driver, or why Spark is to run it."""
     if isinstance(prepared.shape, TopRows):
         return "it takes the first rows of a table"
-    found = driver_query(context, prepared, functools.partial(_analysed, context, prepared))
-    if not isinstance(found, str):
+    query_or_reason = driver_query(context, prepared, functools.partial(_analysed, context, prepared))
+    if not isinstance(query_or_reason, str):
         _check_full_scan(context, prepared.scans)
-    return found
+    return query_or_reason
 
 
 def _rows_of(context: EngineContext, prepared: PreparedQuery) -> DataFrame:
@@ -122,9 +122,9 @@ def _rows_of(context: EngineContext, prepared: PreparedQuery) -> DataFrame:
 
 
 def _aggregates(
-    context: EngineContext, prepared: PreparedQuery, adds_rows: bool = True
+    context: EngineContext, prepared: PreparedQuery, computes: bool = True
 ) -> tuple[Answer, DataFrame] | None:
-    """Compute a query's aggregates from metadata and indexes, or with ``adds_rows`` from few rows.
+    """Compute a query's aggregates from metadata and indexes, or with ``computes`` from few rows.
 
     Returns the answer and its DataFrame; None if Spark is to run the query.
     """
@@ -136,7 +136,7 @@ def _aggregates(
     (scan,) = prepared.scans
     found, exact = answer(context, shape, scan, "spark"), None
     if found is None:
-        exact = _few_rows(context, shape, scan) if adds_rows else None
+        exact = _few_rows(context, shape, scan) if computes else None
         if exact is None:
             return None
     types = _result_types(context, shape, prepared)
@@ -284,7 +284,7 @@ def _create_view(context: EngineContext, statement: st.CreateView) -> PreparedQu
     prepared = prepare(context, statement.query)
     # Queries that are not known yet read the DataFrame under a name.
     prepared = replace(prepared, analysis=replace(prepared.analysis, projects_subqueries=True))
-    # Its rows are read when it is: each statement makes the views of changed tables again.
+    # The view is not computed here: each statement creates the views of changed tables again.
     frame = _query(context, prepared, computes=False)
     with spark_errors(f"creating view '{statement.name}'"):
         if statement.replace:
@@ -360,23 +360,25 @@ def explain(context: EngineContext, statement: st.Explain) -> pa.Table:
     aggregates = _aggregates(context, prepared)
     if aggregates is not None:
         parts, scans = [explain_answer(aggregates[0])], ()
-    here = _driver_query(context, prepared) if aggregates is None else ""
+    query_or_reason = None if aggregates is not None else _driver_query(context, prepared)
+    in_driver = isinstance(query_or_reason, DriverQuery)
     for place, scan in enumerate(scans):
         plan = f"{explain_text(scan.plan())}{join_filter_line(prepared, place)}"
-        read = _read_by_spark(context, prepared, scan) if isinstance(here, str) else binding(scan)
+        read = binding(scan) if in_driver else _read_by_spark(context, prepared, scan)
         parts.append(f"{plan}\n{read}{details(scan)}")
-    if not isinstance(here, str):
+    if in_driver:
         parts.append(_BY_DUCKDB)
-    elif here and not prepared.analysis.only_scans and not isinstance(prepared.shape, TopRows):
-        parts.append(f"Spark computes the query: {here}.")
-    if isinstance(here, str) or statement.mode != "simple":
+    elif query_or_reason and not prepared.analysis.only_scans and not isinstance(prepared.shape, TopRows):
+        parts.append(f"Spark computes the query: {query_or_reason}.")
+    if not in_driver or statement.mode != "simple":
         frame = _rows_of(context, prepared) if aggregates is None else aggregates[1]
         parts.append(spark_plan(frame, statement.mode))
     return result({"plan": str}, [(explained_query.text("\n\n".join(parts)),)])
 
 
 _BY_DUCKDB = (
-    f"No Spark job: DuckDB computes the query in the driver, unless its result has more than {LOCAL_ROWS:,} rows."
+    "DuckDB computes this query in the driver (no Spark job). Spark computes it if DuckDB fails, takes more than "
+    f"{QUERY_SECONDS:.0f} s, or returns more than {LOCAL_ROWS:,} rows."
 )
 
 
@@ -433,14 +435,15 @@ def explain_query(context: EngineContext, text: str, analyze: bool) -> QueryExpl
 
 
 def _plan_text(context: EngineContext, prepared: PreparedQuery) -> str:
-    """Spark's plan of a query, or that it has none since few rows are added up here."""
-    aggregates = _aggregates(context, prepared, adds_rows=False)
+    """Spark's plan of a query, or that it has none, since the driver adds rows up or DuckDB computes it there."""
+    aggregates = _aggregates(context, prepared, computes=False)
     if aggregates is not None:
         return spark_plan(aggregates[1])
     if isinstance(prepared.shape, Aggregates) and _few_rows(context, prepared.shape, prepared.scans[0]) is not None:
         return "No Spark job: the driver reads these rows and adds them up."
-    here = _driver_query(context, prepared)
-    return spark_plan(_rows_of(context, prepared)) if isinstance(here, str) else _BY_DUCKDB
+    if isinstance(_driver_query(context, prepared), DriverQuery):
+        return _BY_DUCKDB
+    return spark_plan(_rows_of(context, prepared))
 
 
 JUDGED_ROWS = 10_000

@@ -231,8 +231,17 @@ def is_soon_read(scan: TableScan, columns: Collection[str]) -> bool:
     most = (_POINT_TIMES if point else _ADDED_TIMES) * DRIVER_ROWS
     if len(plan.files) > DRIVER_FILES or plan.chosen_rows > most:
         return False
+    return read_bytes(scan, columns, most) <= DRIVER_BYTES
+
+
+def read_bytes(scan: TableScan, columns: Collection[str], most: int) -> float:
+    """About how many bytes of a scan's files these columns take, and those of its condition; each has an equal part.
+
+    All of a file of which more than ``most`` rows are chosen.
+    """
+    plan, predicate = scan.plan(), scan.predicate
     used = {*columns, *(() if predicate is None else sources_of(predicate))}
-    return sum(chosen_bytes(f, most) for f in plan.files) * len(used) / len(plan.schema.fields) <= DRIVER_BYTES
+    return sum(chosen_bytes(f, most) for f in plan.files) * len(used) / max(1, len(plan.schema.fields))
 
 
 def _is_point(predicate: Predicate) -> bool:
@@ -576,7 +585,8 @@ class SparkReader:
 def small_key(scan: TableScan) -> tuple[object, ...] | None:
     """What the rows of a scan follow from, if it reads whole files of a small table; None for all others.
 
-    Files never change, and a snapshot's delta manifest list, which no other snapshot has, identifies its files.
+    Files never change, and a snapshot's delta manifest list, which no other snapshot has, identifies its files.  ALTER
+    makes another schema without a snapshot.
     """
     plan, snapshot = scan.plan(), scan.state.snapshot
     whole = all(f.whole and f.merge is None for f in plan.files)
@@ -585,7 +595,7 @@ def small_key(scan: TableScan) -> tuple[object, ...] | None:
     if sum(f.entry.file.file_size for f in plan.files) > SMALL_BYTES:
         return None
     what = (scan.columns, scan.predicate, scan.row_limit, scan.order, scan.timezone, scan.ignored)
-    return snapshot.delta_manifest_list, tuple(f.path for f in plan.files), what
+    return scan.state.schema.id, snapshot.delta_manifest_list, tuple(f.path for f in plan.files), what
 
 
 _WIDTHS: dict[type[T.DataType], int] = {
