@@ -272,7 +272,7 @@ class _Context(EngineContext):
 
     def query_columns(self, text: SqlText) -> list[tuple[str, DataType]]:
         """The columns of a query: names, and types as a view keeps them."""
-        return [(f.name, from_spark_field(f)) for f in query.query(self, text).schema.fields]
+        return [(f.name, from_spark_field(f)) for f in query.query(self, text, computes=False).schema.fields]
 
     def spark_view(self, statement: st.CreateKeptView | st.AlterView | st.DropView) -> DataFrame | pa.Table:
         """Carry out a statement about a view of Spark's session or of Spark's own catalog."""

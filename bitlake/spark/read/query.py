@@ -76,9 +76,12 @@ _FULL_SCAN = "spark.paimon.read.allow.fullScan"
 _PRUNED = (SkipReason.PARTITION, SkipReason.BUCKET, SkipReason.STATS)
 
 
-def query(context: EngineContext, text: SqlText) -> DataFrame:
-    """Run a query.  Returns a DataFrame: lazy, except for aggregates, first rows and driver queries."""
-    return _query(context, prepare(context, text))
+def query(context: EngineContext, text: SqlText, *, computes: bool = True) -> DataFrame:
+    """Run a query.  Returns a DataFrame: lazy, except for aggregates, first rows and driver queries.
+
+    Without ``computes`` no rows are read to compute it here: for callers that want its columns.
+    """
+    return _query(context, prepare(context, text), computes=computes)
 
 
 def _query(context: EngineContext, prepared: PreparedQuery, *, computes: bool = True) -> DataFrame:
