@@ -154,6 +154,8 @@ def driver_query(
     except BitlakeError:
         return "Spark cannot analyse it"  # where it runs, it says why
     types = copy.deepcopy(kept)  # a DataFrame's schema can be changed
+    if len(types.fields) != len(translation.types):
+        return "DuckDB gives it other columns"
     for field, kind in zip(types.fields, translation.types, strict=True):
         if kind.sql.lower() != field.dataType.simpleString() or not is_simple(T.StructType([field])):
             return f"DuckDB gives column '{field.name}' another type than {field.dataType.simpleString()}"
