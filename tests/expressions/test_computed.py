@@ -89,7 +89,7 @@ def test_it_is_no_leaf_about_one_column() -> None:
     tree = And((NOT_ZERO, Computed(TEST)))
     assert leaves_of(tree) == [NOT_ZERO]
     assert conjuncts(tree) == (NOT_ZERO, Computed(TEST))
-    assert computed_tests(Not(tree)) == [TEST]
+    assert computed_tests(Not(tree)) == (TEST,)
     assert has_computed(tree) and not has_computed(NOT_ZERO)
 
 

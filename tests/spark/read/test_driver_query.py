@@ -131,19 +131,22 @@ def test_deleted_merged_and_changed_rows_and_other_formats(lake: bitlake.Lake) -
     for name, options in kinds.items():
         lake.sql(f"CREATE TABLE {name} (id INT, v STRING) {options}")
         lake.sql(f"INSERT INTO {name} SELECT id, concat('v', id) FROM range(400)")
-        spark.sql("SELECT CAST(id AS INT) AS id, concat('v', id) AS v FROM range(400)").createOrReplaceTempView("rows")
+        spark.sql("SELECT CAST(id AS INT) AS id, concat('v', id) AS v FROM range(400)").createOrReplaceTempView(
+            "plain_kind"
+        )
         if name in ("deleted", "keyed"):
             lake.sql(f"DELETE FROM {name} WHERE id % 7 = 1")
-            spark.sql("SELECT * FROM rows WHERE id % 7 <> 1").createOrReplaceTempView("rows")
+            spark.sql("SELECT * FROM plain_kind WHERE id % 7 <> 1").createOrReplaceTempView("plain_kind")
         lake.sql(f"ALTER TABLE {name} ALTER COLUMN v COMMENT 'text'")
         lake.sql(f"ALTER TABLE {name} ADD COLUMN w INT")
         frame = lake.sql(text.format(name))
         assert is_here(frame), why(lake, text.format(name))
-        plain = spark.sql(text.format("rows").replace("shops", "plain_shops"))
+        plain = spark.sql(text.format("plain_kind").replace("shops", "plain_shops"))
         assert sorted(frame.collect()) == sorted(plain.collect())
         earlier = lake.sql(text.format(f"{name} VERSION AS OF 1"))
         assert is_here(earlier) and sum(r[1] for r in earlier.collect()) == 400
         lake.sql(f"DROP TABLE {name}")
+    spark.catalog.dropTempView("plain_kind")
 
 
 def test_a_result_is_of_the_snapshot_of_the_call(lake: bitlake.Lake) -> None:
