@@ -110,8 +110,7 @@ def _remember_java_names() -> None:
 def spark() -> Iterator[Any]:
     """The Spark session of this test process, made on first use and stopped at the end.
 
-    With ``BITLAKE_TEST_SPARK=connect`` it is a client of a local Connect server (``make versions``).  It leaves queries
-    of small tables to Spark, as if they were large, unless a test uses ``driver_queries``.
+    With ``BITLAKE_TEST_SPARK=connect`` it is a client of a local Connect server (``make versions``).
     """
     _remember_java_names()
     if os.environ.get("BITLAKE_TEST_SPARK", "classic") == "connect":
@@ -119,24 +118,17 @@ def spark() -> Iterator[Any]:
     else:
         from bitlake.spark.session import get_or_create as start
     session = start()
-    session.conf.set(_DRIVER_QUERIES, "false")
     yield session
     session.stop()
 
 
-_DRIVER_QUERIES = "spark.paimon.read.driver-queries"
-
-
 @pytest.fixture(autouse=True)
-def _no_driver_queries(request: pytest.FixtureRequest) -> None:
-    """Tests that use the session have the setting, also after one that reset all settings."""
-    if "spark" in request.fixturenames:
-        request.getfixturevalue("spark").conf.set(_DRIVER_QUERIES, "false")
+def _no_driver_queries(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Leave queries of small tables to Spark, as if they were large, unless a test uses ``driver_queries``."""
+    if "spark" in request.fixturenames and "driver_queries" not in request.fixturenames:
+        monkeypatch.setattr("bitlake.spark.read.driver_query._has_duckdb", lambda: False)
 
 
 @pytest.fixture
-def driver_queries(spark: Any) -> Iterator[None]:
-    """The session computes queries of few rows in the driver, as sessions do by default."""
-    spark.conf.unset(_DRIVER_QUERIES)
-    yield
-    spark.conf.set(_DRIVER_QUERIES, "false")
+def driver_queries() -> None:
+    """DuckDB computes queries of few rows in Spark's driver, as it does by default."""

@@ -27,6 +27,7 @@ from answers import arrow_rows, check_sql, expected_value, rows_of
 from fixtures import expected
 from long import long
 
+from bitlake.spark.read import driver_query
 from bitlake.spark.read.local_relation import HeldFrame
 from bitlake.spark.source.data_source import register
 
@@ -52,7 +53,7 @@ CASES = {
 PATHS = {"driver": "driver", "spark": "spark", "workers": "workers", "merge": "workers"}
 ON_SPARK = tuple(PATHS)
 _SIMPLE = re.compile(r"SELECT (\*|count\(\*\)) FROM (\w+)(?: WHERE (.*?))?(?: ORDER BY (\w+))?$")
-FORCED, DRIVER_QUERIES = "spark.paimon.read.spark-path", "spark.paimon.read.driver-queries"
+FORCED = "spark.paimon.read.spark-path"
 SHOWN = {"driver": "into a local relation", "spark": "by Spark's own Parquet reader", "workers": "in Python workers"}
 MANY_FILES = ("partitions", "files")
 Judge = Callable[[str, str], list[list[Any]]]
@@ -113,12 +114,15 @@ def judged(spark: Any, sources: doors.Sources) -> Judge:
 @contextmanager
 def forced(behind: doors.Opened, way: str) -> Iterator[None]:
     """Queries in the block read files this way."""
-    on_spark = way in PATHS
-    behind.lake.sql(f"SET {FORCED} = {PATHS[way]}" if on_spark else f"SET {DRIVER_QUERIES} = true")
-    try:
-        yield
-    finally:
-        behind.lake.sql(f"RESET {FORCED}" if on_spark else f"SET {DRIVER_QUERIES} = false")
+    with pytest.MonkeyPatch.context() as patch:
+        if way in PATHS:
+            behind.lake.sql(f"SET {FORCED} = {PATHS[way]}")
+        else:
+            patch.setattr(driver_query, "_has_duckdb", lambda: True)
+        try:
+            yield
+        finally:
+            behind.lake.sql(f"RESET {FORCED}")
 
 
 @pytest.fixture(scope="module")

@@ -65,6 +65,13 @@ def lake(spark: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[bitla
         spark.catalog.dropTempView(f"plain_{name}")
 
 
+@pytest.fixture(autouse=True)
+def by_default(spark: Any) -> Iterator[None]:
+    """The option is unset after each test."""
+    yield
+    spark.conf.unset(OPTION)
+
+
 def of(text: str, prefix: str = "") -> str:
     return text.replace("{sales}", f"{prefix}sales").replace("{shops}", f"{prefix}shops")
 
