@@ -73,18 +73,8 @@ _HARMLESS = tuple(
         *("adaptive.", "artifact.", "autoBroadcastJoinThreshold", "broadcastTimeout", "cache.", "catalog."),
         *("catalogImplementation", "cbo.", "codegen.", "csv.", "debug.", "event.", "exchange.", "execution."),
         *("files.", "hive.", "inMemoryColumnarStorage.", "join.", "leafNodeDefaultParallelism"),
-        *(
-            "limit.",
-            "maxMetadata",
-            "maxPlan",
-            "optimizer.",
-            "orc.",
-            "parquet.",
-            "pyspark.",
-            "python.",
-            "queryExecution",
-        ),
-        *("redaction.", "repl.", "session.timeZone", "shuffle.", "sort.", "sources.", "statistics."),
+        *("limit.", "maxMetadata", "maxPlan", "optimizer.", "orc.", "parquet.", "pyspark.", "python."),
+        *("queryExecution", "redaction.", "repl.", "session.timeZone", "shuffle.", "sort.", "sources.", "statistics."),
         *("storeAssignmentPolicy", "streaming.", "subexpressionElimination.", "subquery.", "thriftServer."),
         *("ui.", "warehouse.", "window.", "planChangeValidation", "lightweightPlanChangeValidation"),
     )
@@ -260,17 +250,22 @@ def _exceeded_limit(context: EngineContext, prepared: PreparedQuery, scans: Sequ
         weight = sum(map(_weight, plan.files))
         if weight > most:
             return why if plan.chosen_rows > most else f"to read {table} costs as much as {weight:,} rows of Parquet"
-        try:
-            wide = _text_bytes(scan) > ROW_BYTES
-        except BitlakeError:
-            return f"a file of {table} cannot be read"
-        if wide:
-            return f"rows of {table} have more than {ROW_BYTES:,} bytes of text"
         rows, size = rows + weight, size + read_bytes(scan, scan.columns, QUERY_ROWS)
     if rows > QUERY_ROWS:
         return f"it reads more than {QUERY_ROWS:,} rows"
     if size > QUERY_BYTES:
         return f"it reads about {int(size) >> 20:,} MB, more than {QUERY_BYTES >> 20}"
+    return _long_texts(scans)
+
+
+def _long_texts(scans: Sequence[TableScan]) -> str | None:
+    """The table whose rows have more text than :data:`ROW_BYTES`; asks footers, which are kept for reading."""
+    for scan in scans:
+        try:
+            if _text_bytes(scan) > ROW_BYTES:
+                return f"rows of table '{scan.state.name}' have more than {ROW_BYTES:,} bytes of text"
+        except BitlakeError:
+            return f"a file of table '{scan.state.name}' cannot be read"
     return None
 
 
