@@ -190,22 +190,27 @@ class EngineContext(Session):
 
         Some versions of Spark resolve the name of a built-in function to such a one.
         """
-        session: Any = getattr(self.spark, "_jsparkSession", None)
-        if session is None:
+        catalog = self._session_catalog()
+        if catalog is None:
             return frozenset()
-        listed = str(session.sessionState().catalog().listTemporaryFunctions())  # List(mine, other.mine)
+        listed = str(catalog.listTemporaryFunctions())  # List(mine, other.mine)
         return frozenset(re.findall(r"\w+", listed.partition("(")[2].lower()))
 
     def is_view(self, name: str) -> bool:
         """Whether the session has a temporary view of this name."""
-        session: Any = getattr(self.spark, "_jsparkSession", None)
-        if session is None:
+        catalog = self._session_catalog()
+        if catalog is None:
             shown = quoted(name)
             return self.spark.catalog.tableExists(shown) and self.spark.catalog.getTable(shown).isTemporary
         # Ten times quicker than tableExists(), which looks for a table too and fails in the JVM if there is none.
-        if self._views is None:
+        return bool(catalog.getTempView(name).isDefined())
+
+    def _session_catalog(self) -> Any:
+        """The catalog of a classic session, in its JVM; None for a session of Spark Connect."""
+        session: Any = getattr(self.spark, "_jsparkSession", None)
+        if session is not None and self._views is None:
             self._views = session.sessionState().catalog()
-        return bool(self._views.getTempView(name).isDefined())
+        return self._views
 
     def frame(self, table: pa.Table) -> DataFrame:
         """The small result of a statement as a DataFrame; callers that show or collect it wait for no Spark job."""

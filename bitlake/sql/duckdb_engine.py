@@ -136,7 +136,9 @@ def rows_within(
     except (BitlakeError, import_duckdb().Error) as e:
         if late.is_set():
             return None
-        raise e if isinstance(e, BitlakeError) else failed(e) from e
+        if isinstance(e, BitlakeError):
+            raise
+        raise failed(e) from e
     finally:
         done.set()
 

@@ -101,8 +101,8 @@ _WORD = re.compile(r"\w+")
 class DriverQuery:
     """A query that DuckDB computes.
 
-    ``translation`` is in DuckDB's SQL, ``tables`` are the scans by their names in it, and ``types`` are the names and
-    types that Spark gives the result.
+    ``text`` is the query, ``translation`` the same in DuckDB's SQL, ``tables`` are the scans by their names in it, and
+    ``types`` are the names and types that Spark gives the result.
     """
 
     text: str

@@ -18,6 +18,7 @@ from bitlake.expressions.literal_lists import LiteralList, has_markers, list_of
 from bitlake.expressions.sql_text import quoted
 from bitlake.spark.context import EngineContext
 from bitlake.spark.read.local_relation import local_frame
+from bitlake.sql.text import SqlText
 from bitlake.types import AtomicType, Root
 from bitlake.types.datatypes import INTEGERS
 
@@ -71,14 +72,14 @@ def with_list_views(text: str, lists: Sequence[LiteralList], views: Sequence[str
     return text
 
 
-def with_first_literals(text: str, tree: exp.Expr | None) -> str:
+def with_first_literals(text: str, query: SqlText) -> str:
     """A text with one literal for each list of a condition: its result has the same names and types.
 
-    Lists elsewhere stay: without an alias, Spark makes the name of a column of its expression.
+    ``text`` is that of ``query``, edited.  Lists elsewhere stay: without an alias, Spark makes the name of a column of
+    its expression.
     """
-    if tree is None or not has_markers(text):
-        return text
-    for node in tree.find_all(exp.In):
+    tree = query.tree if has_markers(query) else None
+    for node in () if tree is None else tree.find_all(exp.In):
         values = list_of(node)
         place = node.find_ancestor(*_CONDITIONS, exp.Select, exp.Filter, exp.Pivot)
         is_condition = isinstance(place, _CONDITIONS) and not isinstance(place.parent, exp.Filter)

@@ -40,7 +40,7 @@ from bitlake.engine.session import nothing, result
 from bitlake.engine.target import exact_scan
 from bitlake.errors import InvalidRequest, NotFound, UnsupportedFeature
 from bitlake.expressions.binder import bind
-from bitlake.expressions.literal_lists import LiteralList, has_markers
+from bitlake.expressions.literal_lists import LiteralList
 from bitlake.expressions.sql_text import quoted
 from bitlake.expressions.tree import In, conjuncts
 from bitlake.metadata.schema import MissingColumn, MissingTable
@@ -242,7 +242,7 @@ def _run(
         for values, column in settled.items():
             edited = edited.replace(f"'{values}'", ".".join(quoted(part.name) for part in column.parts))
         if types_only:
-            return with_first_literals(edited, text.tree if has_markers(text) else None)
+            return with_first_literals(edited, text)
         return with_list_views(edited, lists, names[len(frames) :])
 
     try:
