@@ -116,9 +116,9 @@ def _query(bench: Bench, number: int) -> tuple[dict[str, float], set[str]]:
     text = QUERIES[number]
     answers: dict[str, Any] = {}
 
-    def of_lake(way: str, database: str) -> Callable[[], float]:
+    def of_lake(way: str) -> Callable[[], float]:
         def run() -> float:
-            bench.lake.sql(f"USE {database}")
+            bench.lake.sql(f"USE {_DATABASES[way]}")
             return timed(lambda: answers.update({way: bench.lake.sql(text).collect()}))
 
         return run
@@ -129,9 +129,9 @@ def _query(bench: Bench, number: int) -> tuple[dict[str, float], set[str]]:
 
     m = interleaved(
         {
-            "in the order given": of_lake("in the order given", _DATABASES["in the order given"]),
+            "in the order given": of_lake("in the order given"),
             "plain": of_parquet("plain", "plain"),
-            "sorted by date": of_lake("sorted by date", _DATABASES["sorted by date"]),
+            "sorted by date": of_lake("sorted by date"),
             "plain, sorted": of_parquet("plain, sorted", "plain_sorted"),
         },
         bench.rounds,

@@ -100,8 +100,16 @@ def _scheduled(cases: Sequence[Case]) -> list[Case]:
 
 DEAR, CHEAP = ("files", "partitions", "large"), ("mb", "fixtures")
 _FILES = {"mb": 0.1, "fixtures": 0.2, "partitions": 2, "files": 5, "large": 1}
-_READS = {"driver": 1, "spark": 1.5, "workers": 1.5, "duckdb": 1.5, "source": 2, "process": 3, "merge": 2}
-_READS["merge in process"] = 5
+_READS = {
+    "driver": 1,
+    "spark": 1.5,
+    "workers": 1.5,
+    "duckdb": 1.5,
+    "source": 2,
+    "process": 3,
+    "merge": 2,
+    "merge in process": 5,
+}
 _REMOTE = 5
 _ARRAYS = 20
 

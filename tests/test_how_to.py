@@ -16,9 +16,7 @@ WITH_SESSIONS = sorted(p.stem for p in PAGES.glob("*.md") if _SESSIONS.search(p.
 
 
 @pytest.mark.parametrize("page", WITH_SESSIONS)
-def test_examples(page: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> None:
-    if page == "spark":
-        request.getfixturevalue("driver_queries")
+def test_examples(page: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     blocks = _SESSIONS.findall((PAGES / f"{page}.md").read_text(encoding="utf-8"))
     session = "\n".join(b for b in blocks if all(map(importlib.util.find_spec, _OPTIONAL.findall(b))))

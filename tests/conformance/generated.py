@@ -29,6 +29,7 @@ from compare import Answer
 from queries import Generator, Statement
 from quick_session import QUICK, start
 
+DRIVER_QUERIES = "spark.paimon.read.driver-queries"
 MANY = 5000
 """Statements that take long enough for Java's optimising compiler."""
 _WORDS = ["'a'", "'b'", "'c'", "'B'", "''", "'aa'", "'x%'", "'o''k'", "NULL"]
@@ -80,7 +81,7 @@ class Both:
         self.lake = bitlake.connect(f"{folder}/lake", spark=spark)
         self.plain.sql(f"CREATE DATABASE IF NOT EXISTS db2 LOCATION '{folder}/db2'")
         self.lake.sql("CREATE DATABASE db2")
-        self._before = {k: spark.conf.get(k, None) for k in (*QUICK, "spark.paimon.read.driver-queries")}
+        self._before = {k: spark.conf.get(k, None) for k in (*QUICK, DRIVER_QUERIES)}
         for session, (key, value) in itertools.product((spark, self.plain), QUICK.items()):
             session.conf.set(key, value)
         for (name, commits), (columns, rest) in zip(_rows().items(), _DEFINITIONS.values(), strict=True):
@@ -146,7 +147,7 @@ class Both:
 
     def answers(self, statement: Statement, in_driver: bool) -> tuple[Answer, Answer]:
         """What the lake and what Spark answers; DuckDB may compute the lake's answer in the driver, or never."""
-        self.spark.conf.set("spark.paimon.read.driver-queries", str(in_driver).lower())
+        self.spark.conf.set(DRIVER_QUERIES, str(in_driver).lower())
         args: Any = {} if statement.args is None else {"args": statement.args}
         with self.under(statement.settings):
             ours = Answer(lambda: self.lake.sql(statement.text, statement.args), statement.ordered)
