@@ -61,6 +61,7 @@ class Job:
 
 def whole(job: Job) -> dict[str, Any]:
     """Ingest, upsert, backfill, compact, query."""
+    job.lake.sql("SET spark.paimon.read.driver-queries = false")  # the workers are to read
     job.lake.sql("CREATE TABLE events (id BIGINT, s STRING, amount DECIMAL(10, 2))")
     job.lake.sql(
         "CREATE TABLE orders (id BIGINT, s STRING, amount DECIMAL(10, 2)) "
