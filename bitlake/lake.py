@@ -77,7 +77,7 @@ def connect(
 
     ``storage_options`` configure an object store, by Paimon's names (``s3.endpoint``, ``s3.access-key`` …), Hadoop's
     (``fs.s3a.access.key`` …) or obstore's; the Spark session's ``spark.hadoop.fs.*`` settings and the environment
-    complete them.  No text and no file shows their values.
+    complete them.  No text and no file shows their values.  ``local-cache.dir`` … keep remote files on the local disk.
 
     ``catalog`` keeps the names of tables: ``filesystem``, the folders themselves; ``jdbc``, a database at ``uri``
     (``sqlite:////folder/file``, ``postgresql://host/name``), which several lakes may share; ``rest``, a server at
@@ -183,13 +183,16 @@ class Lake:
         return self._path
 
     def clear_cache(self) -> None:
-        """Free the memory of what was read of the lake; ``connect(cache_bytes=…)`` limits it.
+        """Free the memory of what was read of the lake, which ``connect(cache_bytes=…)`` limits; files on disk stay.
 
         >>> lake.clear_cache()
         >>> lake.table("orders").count("status = 'NEW'")
         3
         """
+        from bitlake.io.local_cache import clear_memory
+
         self._catalog.runtime.caches.clear()
+        clear_memory()
 
     # --- databases and tables ----------------------------------------------------------------------------------------
 

@@ -30,8 +30,10 @@ import webhdfs_server
 
 import bitlake
 from bitlake.io import open_store
+from bitlake.io.local_cache import KINDS
 
-DOORS = ("path", "file:/", "file://", "relative", "special", "symlink", "s3", "hdfs", "jdbc", "rest")
+DOORS = ("path", "file:/", "file://", "relative", "special", "symlink", "s3", "cached s3", "hdfs", "jdbc", "rest")
+REMOTE = ("s3", "cached s3", "hdfs")
 WAYS = ("process", "source", "driver", "spark", "workers", "duckdb", "merge", "merge in process")
 SIZES = ("fixtures", "mb", "large", "partitions", "files")
 SPECIAL = "a b%41+#?é [1]{x,y}*\\z"
@@ -81,7 +83,7 @@ def _cheap_ones(chance: random.Random, dear: Sequence[Case]) -> list[Case]:
 def _cost(case: Case) -> float:
     """About how many thousand files are opened; each takes several requests of a server in Python, if it is remote."""
     door, way, size = case
-    return _READS[way] * _FILES[size] * (_REMOTE if door in ("s3", "hdfs") else 1)
+    return _READS[way] * _FILES[size] * (_REMOTE if door in REMOTE else 1)
 
 
 def _scheduled(cases: Sequence[Case]) -> list[Case]:
@@ -288,12 +290,20 @@ def _symlink(stack: ExitStack, what: Copying, spark: Any, _: str | None) -> Open
     return Opened(bitlake.connect(str(link), spark=spark), str(link))
 
 
-def _s3(stack: ExitStack, what: Copying, spark: Any, endpoint: str | None) -> Opened:
+def _s3(
+    stack: ExitStack, what: Copying, spark: Any, endpoint: str | None, more: Mapping[str, str] | None = None
+) -> Opened:
     assert endpoint is not None
     uri, options = f"s3://{s3_server.BUCKET}/{what.folder.name}", s3_server.options(endpoint)
     what.uploaded(uri, options)
-    given = {k if k.startswith("s3.") else f"s3.{k}": v for k, v in options.items()}
+    options.update(more or {})
+    given = {k if k.startswith(("s3.", "local-cache.")) else f"s3.{k}": v for k, v in options.items()}
     return Opened(bitlake.connect(uri, spark=spark, storage_options=options), uri, given)
+
+
+def _cached_s3(stack: ExitStack, what: Copying, spark: Any, endpoint: str | None) -> Opened:
+    cache = {"enabled": "true", "dir": str(what.folder / "cache"), "block-size": "64 kb", "whitelist": ",".join(KINDS)}
+    return _s3(stack, what, spark, endpoint, {f"local-cache.{name}": value for name, value in cache.items()})
 
 
 def _hdfs(stack: ExitStack, what: Copying, spark: Any, _: str | None) -> Opened:
@@ -336,6 +346,7 @@ _OPEN: dict[str, Callable[..., Opened]] = {
     "special": _local("file://{}", SPECIAL),
     "symlink": _symlink,
     "s3": _s3,
+    "cached s3": _cached_s3,
     "hdfs": _hdfs,
     "jdbc": _jdbc,
     "rest": _rest,

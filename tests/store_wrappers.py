@@ -38,6 +38,19 @@ class CountingStore:
         """As the store below."""
         return self.inner.identity
 
+    @property
+    def location(self) -> tuple[object, ...]:
+        """As the store below."""
+        return self.inner.location
+
+    @property
+    def uncached(self) -> Any:
+        """This store: the one below has no local cache."""
+        return self
+
+    def forget(self, path: str) -> None:
+        """Nothing: the store below has no local cache."""
+
     def history_server(self, folder: str) -> HistoryServer | None:
         """The server of the store below; not counted, since it sends no request."""
         return self.inner.history_server(folder)
@@ -224,6 +237,19 @@ class FaultyStore:
     def identity(self) -> tuple[object, ...]:
         """As the store below."""
         return self.inner.identity
+
+    @property
+    def location(self) -> tuple[object, ...]:
+        """As the store below."""
+        return self.inner.location
+
+    @property
+    def uncached(self) -> Any:
+        """This store: the one below has no local cache."""
+        return self
+
+    def forget(self, path: str) -> None:
+        """Nothing: the store below has no local cache."""
 
     def history_server(self, folder: str) -> HistoryServer | None:
         """The server of the store below; not counted, since it sends no request."""

@@ -166,6 +166,14 @@ class RestStore(ResolvingStore):
         self._tokens = {root: (token, self._store_with(root, token)) for root, token in state[3].items()}
         self._issues_tokens = bool(self._tokens)
 
+    @property
+    def uncached(self) -> Store:
+        """See :attr:`Store.uncached`."""
+        other = super().uncached
+        assert isinstance(other, RestStore)
+        other._tokens = {root: (token, other._store_with(root, token)) for root, (token, _) in self._tokens.items()}
+        return other
+
     def add(self, table: RestTable) -> None:
         """Register a table: from now on the server commits its snapshots."""
         with self._lock:

@@ -8,6 +8,7 @@ catalogs with tables in several stores.
 from __future__ import annotations
 
 import builtins
+import copy
 import threading
 from collections.abc import Mapping, Sequence
 from importlib.util import find_spec
@@ -15,7 +16,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from bitlake.errors import InvalidRequest, UnsupportedFeature
-from bitlake.io.base import FileInfo, HistoryServer, Store, has_cheap_rename, scheme_of
+from bitlake.io.base import FileInfo, HistoryServer, Store, by_path, has_cheap_rename, scheme_of
 from bitlake.io.local import LocalStore
 
 __all__ = ["FileInfo", "HistoryServer", "Store", "has_cheap_rename", "open_store"]
@@ -27,18 +28,30 @@ def open_store(
     """Open the store of a plain path or a URI: ``file:``, ``s3://``, ``gs://``, ``abfss://``, ``az://``, ``hdfs://``,
     ``webhdfs://``, ``memory://``.
 
-    ``options`` are the store's options (:mod:`bitlake.io.object_store_options`, :mod:`bitlake.io.webhdfs`);
+    ``options`` are the store's options (:mod:`bitlake.io.object_store_options`, :mod:`bitlake.io.webhdfs`), and those
+    of a local cache of its files (:mod:`bitlake.io.local_cache`);
     ``configured`` is a larger configuration, such as a Spark session's, from which the options for this store are
     taken.
 
     Raises :class:`UnsupportedFeature` for any other scheme, and :class:`InvalidRequest` for unknown options.
     """
-    # Stores are imported lazily: their libraries (obstore, pyarrow, urllib3) take longer to load than a command needs.
     scheme = scheme_of(uri)
     if scheme == "file":
         if options:
             raise InvalidRequest(f"local files take no storage options; '{next(iter(options))}' was given")
         return LocalStore()
+    # Stores are imported lazily: their libraries (obstore, pyarrow, urllib3) take longer to load than a command needs.
+    from bitlake.io import local_cache
+
+    cache = local_cache.cache_options(options or {}, configured or {})
+    store = _open_remote(uri, scheme, local_cache.without_cache(options or {}), configured)
+    if cache is None or scheme == "memory":
+        return store
+    local_cache.check_folder(cache)
+    return local_cache.CachedStore(store, cache)
+
+
+def _open_remote(uri: str, scheme: str, options: Mapping[str, str], configured: Mapping[str, str] | None) -> Store:
     from bitlake.io.object_store_options import KINDS
 
     if scheme in KINDS:
@@ -48,7 +61,7 @@ def open_store(
     if scheme in ("hdfs", "webhdfs", "swebhdfs"):
         from bitlake.io import hdfs, webhdfs
 
-        over_http = webhdfs.names_webhdfs(options or {}, configured or {})
+        over_http = webhdfs.names_webhdfs(options, configured or {})
         native = scheme == "hdfs" and find_spec("hdfs_native") and not over_http
         return (hdfs.NativeHdfsStore if native else hdfs.WebHdfsStore)(uri, options, configured)
     raise UnsupportedFeature(
@@ -60,15 +73,6 @@ def open_store(
 # --- a store over several stores --------------------------------------------------------------------------------------
 
 _COPY_BYTES = 8 << 20
-
-
-def _by_path(name: str) -> Any:
-    """A method of :class:`Store` that the store of its path carries out."""
-
-    def call(self: ResolvingStore, path: str, *arguments: Any, **options: Any) -> Any:
-        return getattr(self._at(path), name)(path, *arguments, **options)
-
-    return call
 
 
 class ResolvingStore(Store):
@@ -97,6 +101,17 @@ class ResolvingStore(Store):
         """See :attr:`Store.identity`."""
         return (self._home, sorted(self._options.items()), sorted(self._configured.items()))
 
+    @property
+    def uncached(self) -> Store:
+        """See :attr:`Store.uncached`."""
+        from bitlake.io.local_cache import without_cache
+
+        other = copy.copy(self)
+        other._options = without_cache(self._options)
+        other._configured = without_cache(self._configured)
+        other._stores = {}
+        return other
+
     def __getstate__(self) -> Any:
         return self._options, self._configured, self._home
 
@@ -121,27 +136,28 @@ class ResolvingStore(Store):
             return open_store(path, {}, configured={**self._configured, **self._options})
         return open_store(path, self._options, configured=self._configured)
 
-    read = _by_path("read")
-    read_tagged = _by_path("read_tagged")
-    read_range = _by_path("read_range")
-    read_ranges = _by_path("read_ranges")
-    read_part = _by_path("read_part")
-    size = _by_path("size")
-    exists = _by_path("exists")
-    dir_exists = _by_path("dir_exists")
-    list = _by_path("list")
-    names = _by_path("names")
-    list_below = _by_path("list_below")
-    list_page = _by_path("list_page")
-    create = _by_path("create")
-    write = _by_path("write")
-    delete = _by_path("delete")
-    delete_dir = _by_path("delete_dir")
-    make_dirs = _by_path("make_dirs")
-    local_path = _by_path("local_path")
-    open_output = _by_path("open_output")
-    open_input = _by_path("open_input")
-    copy_dir = _by_path("copy_dir")
+    read = by_path("read")
+    read_tagged = by_path("read_tagged")
+    read_range = by_path("read_range")
+    read_ranges = by_path("read_ranges")
+    read_part = by_path("read_part")
+    size = by_path("size")
+    exists = by_path("exists")
+    dir_exists = by_path("dir_exists")
+    list = by_path("list")
+    names = by_path("names")
+    list_below = by_path("list_below")
+    list_page = by_path("list_page")
+    create = by_path("create")
+    write = by_path("write")
+    delete = by_path("delete")
+    delete_dir = by_path("delete_dir")
+    make_dirs = by_path("make_dirs")
+    local_path = by_path("local_path")
+    open_output = by_path("open_output")
+    open_input = by_path("open_input")
+    copy_dir = by_path("copy_dir")
+    forget = by_path("forget")
 
     def delete_all(self, paths: Sequence[str]) -> None:
         """Delete many files, those of one store together."""

@@ -96,6 +96,20 @@ class Store(Protocol):
         """Equal for stores that find the same files at the same paths, with the same rights."""
         return (type(self).__name__,)
 
+    @property
+    def location(self) -> tuple[object, ...]:
+        """Equal for stores that find the same files at the same paths, with whatever rights; has no credentials."""
+        return (type(self).__name__,)
+
+    @property
+    def uncached(self) -> Store:
+        """The same files without a local cache (:mod:`bitlake.io.local_cache`)."""
+        return self
+
+    def forget(self, path: str) -> None:
+        """Drop what a local cache keeps of a file that turned out to be damaged; someone may replace the file."""
+        return
+
     def __reduce__(self) -> str | tuple[Any, ...]:
         state = self.__getstate__() or {}  # None without attributes
         if isinstance(state, dict):
@@ -218,6 +232,15 @@ class Store(Protocol):
     def keeps_schemas(self, folder: str) -> bool:
         """Whether a server creates the schemas of the table in this folder, so that none can be replaced or deleted."""
         return False
+
+
+def by_path(name: str) -> Any:
+    """A method of :class:`Store` that another store carries out: the one that the method ``_at`` returns for a path."""
+
+    def call(self: Any, path: Any, *arguments: Any, **options: Any) -> Any:
+        return getattr(self._at(path), name)(path, *arguments, **options)
+
+    return call
 
 
 def _reopened(kind: type[Any], state: Any, cache_bytes: int) -> Any:

@@ -58,6 +58,8 @@ from bitlake.io.remote_files import PART_BYTES, PARTS_AT_A_TIME, UploadFile, ran
 
 FOLDER_MARK = ".folder"
 """The empty object that makes a folder without files visible; hidden, as all names that begin with a dot."""
+_SERVER_OPTIONS = ("endpoint", "base_url", "account_name", "region")
+"""The options that say which server a bucket is on."""
 _HOST = re.compile(r"[A-Za-z0-9._@:$-]+")
 """A bucket, or Azure's container and host."""
 _COPIES = 16
@@ -108,6 +110,11 @@ class ObjectStore(base.Store):
     def identity(self) -> tuple[object, ...]:
         """See :attr:`Store.identity`."""
         return astuple(self._options)
+
+    @property
+    def location(self) -> tuple[object, ...]:
+        """See :attr:`Store.location`: a bucket's name is known to one server, or to one cloud of a region."""
+        return (self._options.kind, *(self._options.get(name) for name in _SERVER_OPTIONS))
 
     def __getstate__(self) -> StoreOptions:
         if self._options.kind == "memory":

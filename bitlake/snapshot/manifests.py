@@ -163,6 +163,7 @@ def _decoded(store: Store, path: str, decode: Callable[[bytes], list[T]]) -> tup
     try:
         return tuple(decode(store.read(path)))
     except CorruptError as e:
+        store.forget(path)
         raise e.within(path) from e
     except UnsupportedFeature as e:
         raise UnsupportedFeature(f"{path}: {e}") from e
@@ -787,6 +788,7 @@ def read_index_manifest(table: TableFiles, name: str) -> tuple[IndexFileEntry, .
         try:
             entries = tuple(decode_index_manifest(table.store.read(path)))
         except CorruptError as e:
+            table.store.forget(path)
             raise e if e.path else e.within(path) from e
         cache.put(path, entries, len(path) + sum(_ENTRY_BYTES + _RANGE_BYTES * len(e.ranges or ()) for e in entries))
     return entries

@@ -41,6 +41,7 @@ FEW: list[doors.Case] = [
     ("file://", "workers", "mb"),
     ("file://", "merge", "mb"),
     ("file://", "duckdb", "mb"),
+    ("cached s3", "workers", "mb"),
     ("special", "spark", "mb"),
     ("special", "process", "fixtures"),
 ]
@@ -137,7 +138,7 @@ def open_door(
             if (door, size) not in held:
                 last.close()
                 held.clear()
-                endpoint = request.getfixturevalue("s3_endpoint") if door == "s3" else None
+                endpoint = request.getfixturevalue("s3_endpoint") if "s3" in door else None
                 ways = [w for d, w, s in CASES if (d, s) == (door, size)]
                 names = frozenset(t for w in ways for t in tables_asked(door, w, size))
                 what = doors.Copying(sources.folder(size), tmp_path_factory.mktemp("door"), names)
@@ -221,7 +222,7 @@ class Asking:
         with forced(self.behind, self.way):
             plan = lake.sql(f"EXPLAIN SELECT sum(v) FROM {table}").collect()[0][0]
             # Spark's wheel has no client of an object store: there, Python workers read.
-            foreign = self.way == "spark" and self.door in ("s3", "hdfs")
+            foreign = self.way == "spark" and self.door in doors.REMOTE
             assert SHOWN["workers" if foreign else PATHS[self.way]] in plan, plan
             for text in self._some(questions(self.size)):
                 self._is(rows_of(lake.sql(re.sub(r"\bFROM t\b", f"FROM {table}", text))), text)

@@ -57,6 +57,7 @@ _CATALOG = ("jdbc.", "token", "header.")
 _OPEN = (
     *_CATALOG,
     *"s3. s3a. fs. gs. google.cloud. azure_ aws_ google_ azure. oss. hdfs. dfs. hadoop. spark.hadoop.".split(),
+    "local-cache.",
 )
 """The prefixes of options for reaching a store, or a catalog's database."""
 

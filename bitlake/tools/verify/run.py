@@ -55,7 +55,11 @@ def verify_table(
     orphans: bool = True,
 ) -> VerifyReport:
     """Check a table; see :meth:`bitlake.table.maintenance.TableMaintenance.verify`."""
-    return _Verify(name, paths, store, runner, deep, snapshots).run(orphans and snapshots is None)
+    verify = _Verify(name, paths, store.uncached, runner, deep, snapshots, partial(forget_file, store))
+    report = verify.run(orphans and snapshots is None)
+    for path in {f.path for f in report.findings}:
+        store.forget(path)
+    return report
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,6 +87,8 @@ class _Verify:
     runner: Runner
     deep: bool
     snapshots: Collection[int] | None
+    forget: Callable[[str], None]
+    """Drops what is cached of a data file."""
     book: Book = field(default_factory=Book)
     rows: dict[str, int] = field(default_factory=dict)
     """Rows of data files by name."""
@@ -219,7 +225,7 @@ class _Verify:
             self.book.count("bytes", checked.size)
             self.book.count("file_indexes", checked.indexes)
             if checked.findings:
-                forget_file(self.store, task.path)
+                self.forget(task.path)
             for finding in checked.findings:
                 entries = [task.entries[i] for i in checked.concerned.get(finding, range(len(task.entries)))]
                 self.book.add_all([finding], list(dict.fromkeys(m for e in entries for m in held[e])))
