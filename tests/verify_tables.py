@@ -13,6 +13,7 @@ import pyarrow.parquet as pq
 
 import bitlake
 from bitlake.file_store_table import FileStoreTable
+from bitlake.formats.parquet.footer import read_footer
 from bitlake.io.local import LocalStore
 from bitlake.metadata.index_manifest import IndexFileEntry, decode_index_manifest, encode_index_manifest
 from bitlake.metadata.manifest import (
@@ -188,6 +189,15 @@ class Patient:
         data[at] ^= 0xFF
         path.write_bytes(bytes(data))
         return path.name
+
+    def flip_page_index(self) -> str:
+        """Change where the first column's first page of a Parquet file begins; returns the file's name."""
+        path = self.data()[0]
+        data = path.read_bytes()
+        footer = read_footer(lambda offset, length: data[offset : offset + length], len(data))
+        chunk = footer.row_groups[0].chunks[0]
+        assert chunk.index_offset is not None
+        return self.flip(path, chunk.index_offset + 3)
 
     @staticmethod
     def cut(path: Path, share: float = 0.5) -> str:

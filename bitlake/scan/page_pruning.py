@@ -43,7 +43,7 @@ from bitlake.expressions.tree import (
     conjuncts,
 )
 from bitlake.fileindex.selection import Selection
-from bitlake.formats.parquet.footer import Footer, number_units
+from bitlake.formats.parquet.footer import FetchRanges, Footer, number_units
 from bitlake.formats.parquet.page_index import PageBounds, groups_that_may_hold, page_bounds, plain_bytes
 from bitlake.io import Store
 from bitlake.io.base import request_runner
@@ -139,7 +139,22 @@ def pages_left(
     return PagesLeft(left, tuple(f"{step}({', '.join(names)})" for step, names in steps if names))
 
 
-def _kept(footer: Footer, fetch: _Fetch, term: Predicate, field: DataField, stored: DataField) -> BitMap | None:
+@dataclass(frozen=True, slots=True)
+class PrunedPages:
+    """The pages of a column: their first rows, closed by the number of rows, and the bounds by which they are pruned.
+
+    Bounds are those of the table's values: texts as bytes, other values as physical numbers.
+    """
+
+    starts: np.ndarray[Any, np.dtype[np.int64]]
+    bounds: statistics.ColumnBounds
+
+
+def pruned_pages(footer: Footer, fetch: FetchRanges, field: DataField, stored: DataField) -> PrunedPages | None:
+    """Return the pages of a column, ``field`` in the table and ``stored`` in the file; None if it is not pruned.
+
+    Raises :class:`CorruptError` for an index that breaks its rules.
+    """
     leaf_number = footer.column(stored.name).leaf
     kind = field.type
     if not isinstance(kind, AtomicType) or not stored_alike(kind, stored.type) or not footer.type_ordered[leaf_number]:
@@ -147,13 +162,17 @@ def _kept(footer: Footer, fetch: _Fetch, term: Predicate, field: DataField, stor
     units = number_units(footer.leaves[leaf_number], kind)
     if units is None and kind.root is not Root.VARCHAR:
         return None
+    pages = page_bounds(footer, fetch, stored.name)
+    bounds = None if pages is None else _bounds(pages, units)
+    return None if pages is None or bounds is None else PrunedPages(pages.starts, bounds)
 
+
+def _kept(footer: Footer, fetch: _Fetch, term: Predicate, field: DataField, stored: DataField) -> BitMap | None:
     try:
-        pages = page_bounds(footer, fetch, stored.name)
-        bounds = None if pages is None else _bounds(pages, units)
-        if pages is None or bounds is None:
+        pages = pruned_pages(footer, fetch, field, stored)
+        if pages is None:
             return None
-        rows = np.diff(pages.starts)
+        bounds, rows = pages.bounds, np.diff(pages.starts)
 
         def leaf(leaf: Leaf) -> statistics.Verdicts:
             return statistics.judge_leaf(leaf, bounds, rows)

@@ -14,7 +14,7 @@ import dataclasses
 import operator
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any
 
 import numpy as np
@@ -39,6 +39,7 @@ from bitlake.metadata.stats import Bounds, FileStats
 from bitlake.schema import merge_spec
 from bitlake.tools.verify.findings import Finding, of_error
 from bitlake.tools.verify.indexes import FileIndexCheck, Options, index_content
+from bitlake.tools.verify.page_indexes import PageIndexFacts
 from bitlake.types import DataField, arrow_field
 from bitlake.types.arrow import physical_values
 
@@ -291,6 +292,9 @@ def _checked(store: Store, task: DataTask, end: _FileEnd, indexes: _Indexes) -> 
             _check_columns(task, footer.columns)
             findings += _row_faults(task, rows)
         if task.deep:
+            if footer is not None:
+                fetch = partial(store.read_ranges, task.path)
+                facts.pages = PageIndexFacts(task.path, footer, fetch, task.schema.fields)
             read = facts.read(store, size)
             findings += [] if rows is not None else _row_faults(task, read)
             rows = read
@@ -404,6 +408,8 @@ class _Facts:
         bucketed = first.total_buckets > 0 and first.bucket >= 0 and schema.bucket_keys
         self._buckets = BucketFacts(schema, first.bucket, first.total_buckets) if bucketed else None
         self._bounds: dict[str, Bounds] = {}
+        self.pages: PageIndexFacts | None = None
+        """Those of a Parquet file."""
 
     @cached_property
     def _types(self) -> dict[str, tuple[DataField, pa.DataType]]:
@@ -445,6 +451,8 @@ class _Facts:
             if field.name in names:
                 bounds = self._bounds.setdefault(field.name, Bounds(field))
                 bounds.add(batch.column(field.name))
+        if self.pages is not None:
+            self.pages.add(batch)
         if self._keys is not None:
             self._keys.add(batch)
         if self._rows is not None:
@@ -460,6 +468,8 @@ class _Facts:
     def faults(self) -> Iterator[Finding]:
         """Everything in which the rows and the file's entries differ."""
         task = self._task
+        if self.pages is not None:
+            yield from self.pages.faults()
         yield from self._order_faults()
         yield from self._place_faults()
         yield from self._null_faults()

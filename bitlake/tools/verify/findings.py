@@ -131,6 +131,10 @@ CODES: dict[str, Code] = {
             extra_file_missing="an extra file of a data file is missing",
         ),
         *_errors(
+            "overwrite the partition with its own rows (INSERT OVERWRITE): reading whole files needs no page index",
+            page_index_wrong="a Parquet file's page index contradicts its pages or rows: queries miss rows or fail",
+        ),
+        *_errors(
             "compact the table fully (CALL sys.compact) to keep the last row of each key",
             key_in_two_files="a key has two rows above level 0, where readers of this table do not merge",
         ),

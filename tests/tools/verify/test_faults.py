@@ -185,6 +185,7 @@ FAULTS = [
     Fault("a system column is renamed in a data file", "keyed", "data-unreadable",
           lambda p: p.replace_data(0, partial(renamed, "_VALUE_KIND", "_KIND")), deep=False),
     Fault("a data file's page is flipped", "bucketed", "data-unreadable", lambda p: p.flip(p.data()[0], 6)),
+    Fault("a page's place is flipped", "bucketed", "page-index-wrong", lambda p: p.flip_page_index()),
     Fault("an Avro file is cut", "avro", "data-unreadable", lambda p: p.cut(p.data()[0]), also=("data-size-wrong",)),
     Fault("an Avro file has a byte flipped", "avro", "data-unreadable", lambda p: p.flip(p.data()[0], -60)),
     Fault("an ORC file is cut", "orc", "data-unreadable", lambda p: p.cut(p.data()[0]), also=("data-size-wrong",)),
