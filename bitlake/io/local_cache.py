@@ -338,6 +338,24 @@ def _shared(options: CacheOptions) -> _Shared:
     return _of_process().get(key) or _of_process().setdefault(key, _Shared(options))
 
 
+class _Found(threading.local):
+    """Bytes that a thread read from local caches; of reads that found some of their blocks, a share."""
+
+    bytes = 0
+
+
+_found = _Found()
+
+
+def _count_found(size: int) -> None:
+    _found.bytes += size
+
+
+def found_bytes() -> int:
+    """Return how many bytes this thread has read from local caches."""
+    return _found.bytes
+
+
 def clear_memory() -> None:
     """Drop the blocks in this process's memory."""
     for shared in list(_of_process().values()):
@@ -435,14 +453,17 @@ class CachedStore(Store):
                 kept.put(self._key(path, number), block)
             return data
         check_whole(path, first.file_size, limit)
-        return first.data if len(first.data) == first.file_size else self.read_range(path, 0, first.file_size)
+        if len(first.data) < first.file_size:
+            return self.read_range(path, 0, first.file_size)
+        _count_found(first.file_size)
+        return first.data
 
     def read_ranges(self, path: str, ranges: Sequence[Range]) -> builtins.list[bytes]:
         """Several ranges; the missing blocks are fetched together."""
         if not self._is_kept(path) or not any(length for _, length in ranges):
             return self._store.read_ranges(path, ranges)
         check_ranges(path, ranges)
-        blocks = self._read(path, {n for each in ranges for n in self._numbers(each)})
+        blocks = self._read(path, ranges)
         check_ends(path, ranges, next(iter(blocks.values())).file_size)
         return [self._cut(blocks, each) for each in ranges]
 
@@ -451,7 +472,7 @@ class CachedStore(Store):
         if not self._is_kept(path):
             return self._store.read_part(path, offset, length)
         wanted = (offset, max(1, length))
-        blocks = self._read(path, set(self._numbers(wanted)))
+        blocks = self._read(path, [wanted])
         return self._cut(blocks, wanted)[:length], next(iter(blocks.values())).file_size
 
     def open_input(self, path: str, size: int | None = None) -> Any:
@@ -492,12 +513,13 @@ class CachedStore(Store):
 
     # --- missing blocks --------------------------------------------------------------------------------------------
 
-    def _read(self, path: str, numbers: set[int]) -> dict[int, Block]:
-        """Return blocks; those beyond the file's end are empty."""
+    def _read(self, path: str, ranges: Sequence[Range]) -> dict[int, Block]:
+        """Return the blocks of ranges; those beyond the file's end are empty."""
         shared = _shared(self._options)
-        keys = {n: self._key(path, n) for n in sorted(numbers)}
+        keys = {n: self._key(path, n) for n in sorted({n for each in ranges for n in self._numbers(each)})}
         blocks = {n: block for n, key in keys.items() if (block := shared.blocks.get(key)) is not None}
         missing = {n: key for n, key in keys.items() if n not in blocks}
+        _count_found(sum(length for _, length in ranges if length) * len(blocks) // len(keys))
         if missing:
             known = next(iter(blocks.values())).file_size if blocks else shared.sizes.get(self._key(path, 0))
             blocks |= self._fetched(shared, path, missing, known)

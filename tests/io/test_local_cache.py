@@ -484,3 +484,25 @@ def test_a_file_that_is_restored_is_read_again(s3_endpoint: str, tmp_path: Path,
     for path, data in whole.items():
         store.write(path, data)
     assert rows() == before
+
+
+def test_explain_tells_what_the_cache_had(s3_endpoint: str, tmp_path: Path) -> None:
+    folder, name = tmp_path / "cache", tmp_path.name
+    chance = random.Random(9)
+    numbers = [chance.randrange(1 << 60) for _ in range(50_000)]
+    made = connected(s3_endpoint, name, None).create_table("t", pa.table({"id": numbers}))
+
+    def phases(lake: bitlake.Lake) -> dict[str, Any]:
+        explained = lake.table("t").scan(where="id >= 0").explain("dict", analyze=True)
+        return {p["phase"]: p for p in explained["phases"]}
+
+    first = phases(connected(s3_endpoint, name, folder))
+    assert first["read"]["cached_bytes"] * 10 < first["read"]["bytes"], "a block of the footer's read alone"
+    again = phases(connected(s3_endpoint, name, folder))
+    for phase in ("manifests", "read"):
+        assert 0 < again[phase]["cached_bytes"] <= again[phase]["bytes"]
+    assert again["read"]["cached_bytes"] == again["read"]["bytes"]
+    text = connected(s3_endpoint, name, folder).table("t").scan().explain(analyze=True)
+    assert "in local cache" in text and "in local cache" not in made.scan().explain(analyze=True)
+    page = connected(s3_endpoint, name, folder).table("t").scan().explain("html", analyze=True)
+    assert "of the local cache" in page

@@ -21,6 +21,7 @@ from bitlake.errors import BitlakeError, reading_table
 from bitlake.formatting import counted, human_bytes, one_line, printable, render
 from bitlake.io import Store
 from bitlake.io.base import WHOLE_FILE_BYTES
+from bitlake.io.local_cache import found_bytes
 from bitlake.scan.column_reader import FileTask, ReadCounts, footer_of, has_pages
 from bitlake.scan.plan import Plan, SkipReason, StepName
 from bitlake.scan.reader import ReadRequest, read_file, tasks_of
@@ -47,6 +48,8 @@ class Phase:
     ms: float
     bytes: int = 0
     requests: int = 0
+    cached: int = 0
+    """Those of the bytes that a local cache had."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,12 +77,12 @@ def run_scan(scan: TableScan, read: bool) -> MeasuredScan:
     asked, bounds, listed = meter.of("indexes"), meter.of(BOUNDS), meter.of("manifests")
     vectors = sum(s.ms for s in plan.steps if s.name is StepName.VECTORS)
     phases = [
-        Phase("manifests", manifests, listed.bytes, listed.requests),
+        Phase("manifests", manifests, listed.bytes, listed.requests, listed.cached),
         Phase("statistics", m.prune_ms),
-        Phase("indexes", m.index_ms, asked.bytes, asked.requests),
+        Phase("indexes", m.index_ms, asked.bytes, asked.requests, asked.cached),
         Phase("top n", m.top_n_ms),
         Phase("deletion vectors", vectors),
-        Phase(BOUNDS, m.pages_ms, bounds.bytes, bounds.requests),
+        Phase(BOUNDS, m.pages_ms, bounds.bytes, bounds.requests, bounds.cached),
     ]
     if read:
         phases += _read(fresh, plan, store, meter)
@@ -115,8 +118,8 @@ def _read(scan: TableScan, plan: Plan, store: MeteringStore, meter: Meter) -> li
     filtered = sum(c.filter_ns for c in counts) / 1e6
     waited = fetched.seconds * 1000
     return [
-        Phase("footers", footers, footed.bytes, footed.requests),
-        Phase("read", waited, fetched.bytes, fetched.requests),
+        Phase("footers", footers, footed.bytes, footed.requests, footed.cached),
+        Phase("read", waited, fetched.bytes, fetched.requests, fetched.cached),
         Phase("decode", max(0.0, total - waited - filtered)),
         Phase("filter", filtered),
     ]
@@ -145,10 +148,14 @@ BOUNDS = "page bounds"
 
 @dataclass(slots=True)
 class Measured:
-    """Reads of one kind of file in one phase; ``seconds`` spent waiting for the store, by all threads."""
+    """Reads of one kind of file in one phase; ``seconds`` spent waiting for the store, by all threads.
+
+    ``cached``: bytes that a local cache had.
+    """
 
     requests: int = 0
     bytes: int = 0
+    cached: int = 0
     seconds: float = 0.0
 
 
@@ -161,8 +168,8 @@ class Meter:
     ranges: dict[str, list[tuple[int, int]]] = field(default_factory=dict)
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
-    def add(self, path: str, ranges: Sequence[tuple[int, int]], seconds: float) -> None:
-        """Take down a request."""
+    def add(self, path: str, ranges: Sequence[tuple[int, int]], seconds: float, cached: int) -> None:
+        """Take down a request, of whose bytes a local cache had ``cached``."""
         size = sum(n for _, n in ranges)
         # Planning reads footers, and bounds of pages that lie before them; all else is of indexes.
         phase = BOUNDS if self.phase == "indexes" and path.endswith(".parquet") else self.phase
@@ -170,6 +177,7 @@ class Meter:
             measured = self.by_phase.setdefault(phase, Measured())
             measured.requests += 1
             measured.bytes += size
+            measured.cached += cached
             measured.seconds += seconds
             if self.phase == "read":
                 self.ranges.setdefault(path, []).extend(ranges)
@@ -224,9 +232,9 @@ class MeteringStore:
         return pa.PythonFile(_MeteredFile(inner, path, self._meter), mode="r")
 
     def _measured(self, path: str, call: Callable[[], T], ranges: Callable[[T], Sequence[tuple[int, int]]]) -> T:
-        started = time.perf_counter()
+        started, found = time.perf_counter(), found_bytes()
         result = call()
-        self._meter.add(path, ranges(result), time.perf_counter() - started)
+        self._meter.add(path, ranges(result), time.perf_counter() - started, found_bytes() - found)
         return result
 
 
@@ -243,10 +251,10 @@ class _MeteredFile(io.RawIOBase):
         return True
 
     def read(self, size: int | None = -1) -> bytes:
-        started = time.perf_counter()
+        started, found = time.perf_counter(), found_bytes()
         at = self._inner.tell()
         data: bytes = self._inner.read(None if size is None or size < 0 else size)
-        self._meter.add(self._path, [(at, len(data))], time.perf_counter() - started)
+        self._meter.add(self._path, [(at, len(data))], time.perf_counter() - started, found_bytes() - found)
         return data
 
     def seek(self, offset: int, whence: int = 0) -> int:
@@ -364,14 +372,21 @@ class Explanation:
                 lines += [f"  {step.condition}: not asked in {n:,} files: {why}" for why, n in step.not_asked]
             if self.leaves_left_out:
                 lines.append(f"  ({self.leaves_left_out:,} more files were not looked at for this)")
-        rows = [
-            (p.name, f"{p.ms:.1f} ms", human_bytes(p.bytes) if p.bytes else "", f"{p.requests:,}" if p.requests else "")
-            for p in self.phases
-        ]
-        lines += ["", *_table(("phase", "time", "bytes", "requests"), rows)]
+        lines += ["", *_table(*self._phase_table())]
         for advice in self.advice:
             lines += ["", f"  would have helped: {advice}", *(f"    {s}" for s in advice.statements)]
         return "\n".join(lines)
+
+    def _phase_table(self) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
+        head: tuple[str, ...] = ("phase", "time", "bytes", "requests")
+        rows: list[tuple[str, ...]] = [
+            (p.name, f"{p.ms:.1f} ms", human_bytes(p.bytes) if p.bytes else "", f"{p.requests:,}" if p.requests else "")
+            for p in self.phases
+        ]
+        if not any(p.cached for p in self.phases):
+            return head, rows
+        found = [human_bytes(p.cached) if p.cached else "" for p in self.phases]
+        return (*head, "in local cache"), [(*row, cached) for row, cached in zip(rows, found, strict=True)]
 
     def to_dict(self) -> dict[str, Any]:
         """The explanation as plain values: :func:`bitlake.tools.explain.text.explain_dict`'s, and more."""
@@ -381,7 +396,10 @@ class Explanation:
             "left_after": [
                 {"step": s.name, "files": s.files, "bytes": s.bytes, "estimated": s.estimated} for s in self.steps
             ],
-            "phases": [{"phase": p.name, "ms": p.ms, "bytes": p.bytes, "requests": p.requests} for p in self.phases],
+            "phases": [
+                {"phase": p.name, "ms": p.ms, "bytes": p.bytes, "requests": p.requests, "cached_bytes": p.cached}
+                for p in self.phases
+            ],
             "conditions": [
                 {
                     "condition": s.condition, "indexes": list(s.indexes), "files": s.files,
@@ -493,7 +511,7 @@ def explain_scan(scan: TableScan, analyze: bool) -> Explanation:
     took, phases = meter.of("advice"), run.phases
     if took.requests:
         ms = (time.perf_counter() - started) * 1000
-        phases = (*phases, Phase("advice", ms, took.bytes, took.requests))
+        phases = (*phases, Phase("advice", ms, took.bytes, took.requests, took.cached))
     skipped = _skipped(plan, MOST_FILES - len(maps))
     return Explanation(plan, analyze, tuple(steps), phases, tuple(leaves), left_out, (*maps, *skipped), tuple(advice))
 
