@@ -590,7 +590,7 @@ class Lake:
         """The data source's options that name this lake."""
         from bitlake.spark.source.options import storage_spelling
 
-        storage = storage_spelling(self._path, self._storage_options)
+        storage = storage_spelling(self._path, self._storage_options, _configured(self._spark))
         external = {"external-paths": ",".join(self._external_paths)} if self._external_paths else {}
         own = {"warehouse": self._path, "timezone": self._session.timezone}
         own["cache-bytes"] = str(self._catalog.runtime.caches.budget.size)

@@ -132,6 +132,15 @@ def cache_options(given: Mapping[str, str], configured: Mapping[str, str]) -> Ca
     return CacheOptions(folder, size, block, kinds)
 
 
+def session_options(settings: Mapping[str, str]) -> dict[str, str]:
+    """Return a Spark session's settings of a local cache as storage options."""
+    return {
+        PREFIX + key[len(SESSION_PREFIX) :]: value
+        for key, value in settings.items()
+        if key.lower().startswith(SESSION_PREFIX)
+    }
+
+
 def without_cache(options: Mapping[str, str]) -> dict[str, str]:
     """Return storage options without those of a local cache."""
     return {k: v for k, v in options.items() if _option_name(k) is None}

@@ -179,10 +179,19 @@ def store_options(uri: str, given: Mapping[str, str], *, lenient: Mapping[str, s
     return _made(kind, uri, options_of_store)
 
 
-def options_for(uri: str, configuration: Mapping[str, str]) -> dict[str, str]:
-    """The options of a larger configuration that are for the store of ``uri``; none for other stores."""
+def options_for(uri: str, configuration: Mapping[str, str], given: Mapping[str, str] | None = None) -> dict[str, str]:
+    """The options of a larger configuration that are for the store of ``uri``; none for other stores.
+
+    With ``given`` only those that complete these options: none that is given, and no credentials where some are.
+    """
     kind = KINDS.get(base.scheme_of(uri))
-    return {} if kind is None else {k: v for k, v in configuration.items() if _name(kind, k, strict=True) is not None}
+    if kind is None:
+        return {}
+    taken = {_name(kind, key) for key in given or ()}
+    secrets = set(_CREDENTIALS.get(kind, ()))
+    taken |= secrets if taken & secrets else {None}
+    named = ((key, _name(kind, key, strict=True)) for key in configuration)
+    return {key: configuration[key] for key, name in named if name is not None and name not in taken}
 
 
 def _name(kind: str, key: str, *, strict: bool = False) -> str | None:

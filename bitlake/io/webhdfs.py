@@ -323,6 +323,16 @@ def hadoop_settings(given: Mapping[str, str], lenient: Mapping[str, str]) -> tup
     return settings, rest
 
 
+def options_for(configuration: Mapping[str, str]) -> dict[str, str]:
+    """The options of a Spark session's settings that both clients of HDFS know."""
+    found = {}
+    for key, value in configuration.items():
+        name = key.removeprefix("spark.hadoop.")
+        if name != key and (_ADDRESS.match(name) or name.replace("_", "-") in _NAMES):
+            found[key] = value
+    return found
+
+
 def names_webhdfs(given: Mapping[str, str], lenient: Mapping[str, str]) -> bool:
     """Whether an option is WebHDFS's own: an HTTP address, a user to name, a delegation token."""
     for key in (*given, *(k for k in lenient if k.startswith("spark.hadoop."))):

@@ -67,7 +67,7 @@ def test_small_files_are_read_in_parallel(lake: bitlake.Lake, spark: Any, s3_end
         lake.sql("SET spark.paimon.read.spark-path = workers")
         frame = lake.sql(f"SELECT id FROM {table.name} WHERE s = 'v3'")
     else:
-        options = storage_spelling(table.path, s3_server.options(s3_endpoint))
+        options = storage_spelling(table.path, s3_server.options(s3_endpoint), {})
         frame = spark.read.format("bitlake").options(**options).load(table.path).where("s = 'v3'").select("id")
     try:
         assert sorted(row.id for row in frame.collect()) == list(range(3, 1000, 7))
@@ -99,13 +99,15 @@ def test_a_write_that_fails_leaves_no_file(lake: bitlake.Lake, s3_endpoint: str,
     assert rows(lake, "SELECT count(*) FROM db.r") == [(0,)]
 
 
-def test_credentials_come_from_the_session(spark: Any, s3_endpoint: str) -> None:
+def test_credentials_come_from_the_session(spark: Any, s3_endpoint: str, tmp_path: Path) -> None:
     keys = {
         "spark.hadoop.fs.s3a.endpoint": s3_endpoint,
         "spark.hadoop.fs.s3a.access.key": s3_server.KEY,
         "spark.hadoop.fs.s3a.secret.key": s3_server.SECRET,
         "spark.hadoop.fs.s3a.endpoint.region": "us-east-1",
         "spark.hadoop.fs.s3a.path.style.access": "true",
+        "spark.bitlake.local-cache.enabled": "true",
+        "spark.bitlake.local-cache.dir": str(tmp_path / "cache"),
     }
     for name, value in keys.items():
         spark.conf.set(name, value)
@@ -115,6 +117,10 @@ def test_credentials_come_from_the_session(spark: Any, s3_endpoint: str) -> None
         lake.sql("INSERT INTO t VALUES (1)")
         assert rows(lake, "SELECT * FROM t") == [(1,)]
         assert s3_server.SECRET not in repr(lake.table("t")._core.store)
+        assert list((tmp_path / "cache").rglob("*")), "the session's settings turn the local cache on"
+        stream = lake.write_stream(lake.read_stream("t"), "u", tmp_path / "checkpoint", trigger={"availableNow": True})
+        stream.awaitTermination()
+        assert rows(lake, "SELECT * FROM u") == [(1,)], "the source's own processes have no session"
     finally:
         for name in keys:
             spark.conf.unset(name)
@@ -141,3 +147,25 @@ def test_a_jdbc_catalog_in_sql(spark: Any, s3_endpoint: str, tmp_path: Path) -> 
     assert [r[1] for r in rows(lake, "SHOW TABLES IN db")] == ["u"]
     lake.sql("DROP DATABASE db CASCADE")
     assert rows(lake, "SHOW DATABASES") == [("default",)]
+
+
+def test_a_session_completes_the_options_of_the_source() -> None:
+    session = {
+        "spark.hadoop.fs.s3a.endpoint": "http://session:1",
+        "spark.hadoop.fs.s3a.access.key": "of-session",
+        "spark.hadoop.fs.s3a.session.token": "of-session",
+        "spark.hadoop.fs.s3a.fast.upload": "true",
+        "spark.hadoop.dfs.namenode.http-address": "host:9870",
+        "spark.bitlake.local-cache.enabled": "true",
+        "spark.sql.shuffle.partitions": "4",
+    }
+    cache = {"local-cache.enabled": "true"}
+    keys = {k: v for k, v in session.items() if "endpoint" in k or "of-session" in v}
+    assert storage_spelling("s3://b/x", {}, session) == {**cache, **keys}
+    own = {"access_key_id": "mine", "secret_access_key": "mine"}
+    given = {"s3.access_key_id": "mine", "s3.secret_access_key": "mine"}
+    endpoint = {"spark.hadoop.fs.s3a.endpoint": "http://session:1"}
+    assert storage_spelling("s3://b/x", own, session) == {**cache, **endpoint, **given}
+    address = {"spark.hadoop.dfs.namenode.http-address": "host:9870"}
+    assert storage_spelling("webhdfs://h/x", {}, session) == {**cache, **address}
+    assert storage_spelling("/x", {}, session) == {}

@@ -16,9 +16,9 @@ from bitlake.catalog.catalog import DEFAULT_DATABASE, Catalog, Identifier, parse
 from bitlake.catalog.filesystem import check_unused, create_first_schema, delete_table
 from bitlake.errors import InvalidRequest, NotFound
 from bitlake.file_store_table import FileStoreTable
-from bitlake.io import Store
+from bitlake.io import Store, local_cache
 from bitlake.io.base import scheme_of
-from bitlake.io.object_store_options import KINDS
+from bitlake.io.object_store_options import KINDS, options_for
 from bitlake.metadata import options as opt
 from bitlake.metadata.paths import TablePaths, split_paths
 from bitlake.runtime import DEFAULT_CACHE_BYTES, Caches, process_caches
@@ -95,10 +95,20 @@ _PREFIXES = {"s3": "s3.", "gcs": "gs.", "azure": "azure_"}
 """The prefix that makes an option of a kind of store from obstore's bare name."""
 
 
-def storage_spelling(uri: str, options: Mapping[str, str]) -> dict[str, str]:
-    """Storage options under names by which the source tells them from its own."""
-    prefix = _PREFIXES.get(KINDS.get(scheme_of(uri), ""), "hdfs.")
-    return {k if k.lower().startswith(_OPEN) else prefix + k: v for k, v in options.items()}
+def storage_spelling(uri: str, options: Mapping[str, str], session: Mapping[str, str]) -> dict[str, str]:
+    """Storage options under names by which the source tells them from its own, with those of a session's settings.
+
+    The source runs in processes of its own, which have no session.
+    """
+    scheme = scheme_of(uri)
+    prefix = _PREFIXES.get(KINDS.get(scheme, ""), "hdfs.")
+    own = {k if k.lower().startswith(_OPEN) else prefix + k: v for k, v in options.items()}
+    cached = {} if scheme == "file" else local_cache.session_options(session)
+    if scheme not in ("hdfs", "webhdfs", "swebhdfs"):
+        return {**cached, **options_for(uri, session, options), **own}
+    from bitlake.io import webhdfs  # with urllib3
+
+    return {**cached, **({} if webhdfs.names_webhdfs(options, {}) else webhdfs.options_for(session)), **own}
 
 
 @dataclass(frozen=True, slots=True)
