@@ -171,6 +171,8 @@ class RestStore(ResolvingStore):
         """See :attr:`Store.uncached`."""
         other = super().uncached
         assert isinstance(other, RestStore)
+        if other is self:
+            return self
         other._tokens = {root: (token, other._store_with(root, token)) for root, (token, _) in self._tokens.items()}
         return other
 

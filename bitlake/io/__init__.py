@@ -8,7 +8,6 @@ catalogs with tables in several stores.
 from __future__ import annotations
 
 import builtins
-import copy
 import threading
 from collections.abc import Mapping, Sequence
 from importlib.util import find_spec
@@ -106,10 +105,11 @@ class ResolvingStore(Store):
         """See :attr:`Store.uncached`."""
         from bitlake.io.local_cache import without_cache
 
-        other = copy.copy(self)
-        other._options = without_cache(self._options)
-        other._configured = without_cache(self._configured)
-        other._stores = {}
+        options, configured = without_cache(self._options), without_cache(self._configured)
+        if (options, configured) == (self._options, self._configured):
+            return self
+        other = object.__new__(type(self))  # copy() would pickle it, which leaves the clients of catalogs behind
+        vars(other).update(vars(self), _options=options, _configured=configured, _stores={})
         return other
 
     def __getstate__(self) -> Any:

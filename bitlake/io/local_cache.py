@@ -46,7 +46,7 @@ from typing import Any, NamedTuple, Protocol
 
 from bitlake import _clock
 from bitlake.errors import BitlakeError, InvalidRequest, StorageUnavailable
-from bitlake.io.base import WHOLE_FILE_BYTES, Range, Store, by_path, check_ends, check_ranges, check_whole
+from bitlake.io.base import WHOLE_FILE_BYTES, Range, Store, by_path, check_ends, check_ranges, check_whole, scheme_of
 from bitlake.io.remote_files import ranged_input
 from bitlake.metadata.option_types import parse_bool, parse_memory
 from bitlake.runtime import Cache, CacheBudget
@@ -71,8 +71,12 @@ _BLOCK_NAME = re.compile(r"[0-9a-f]{64}")
 _TRAILER = 12
 _USED_SECONDS = 60.0
 """A block's modification time is renewed if it is older."""
+_LOOKED, _LOOK_SECONDS = "looked", 600.0
+"""A process looks at a folder when it first writes a block, if none has done so for ten minutes."""
 _LEFTOVER_SECONDS = 3600.0
 """A hidden file of this age is left by a process that was killed."""
+_PATIENCE_SECONDS = 60.0
+"""A thread waits for another one's fetch at most so long, then fetches itself."""
 _SIZES_KEPT = 100_000
 
 
@@ -117,12 +121,17 @@ def cache_options(given: Mapping[str, str], configured: Mapping[str, str]) -> Ca
             raise InvalidRequest(f"unknown storage option '{PREFIX}{name}'; expected one of {expected}")
     if not _parsed(values, "enabled", parse_bool, False, "true or false"):
         return None
-    folder = os.path.abspath(os.path.expanduser(values["dir"])) if values.get("dir") else None
+    folder = _folder(values["dir"]) if values.get("dir") else None
     default = _MEMORY_BYTES if folder is None else _DISK_BYTES
     size = _parsed(values, "max-size", parse_memory, default, "a size such as 2 gb")
     block = _parsed(values, "block-size", parse_memory, _DEFAULT_BLOCK, "a size such as 1 mb")
     if not _BLOCK_SIZES[0] <= block <= _BLOCK_SIZES[1]:
         raise InvalidRequest(f"the storage option '{PREFIX}block-size' must be from 4 kb to 64 mb, not {block:,} bytes")
+    if size < 8 * block:
+        raise InvalidRequest(
+            f"the storage option '{PREFIX}max-size' must be at least eight blocks of '{PREFIX}block-size', not "
+            f"{size:,} bytes with blocks of {block:,}"
+        )
     kinds = frozenset(k.strip().lower() for k in values.get("whitelist", _DEFAULT_KINDS).split(",") if k.strip())
     if kinds - set(KINDS):
         raise InvalidRequest(
@@ -144,6 +153,13 @@ def session_options(settings: Mapping[str, str]) -> dict[str, str]:
 def without_cache(options: Mapping[str, str]) -> dict[str, str]:
     """Return storage options without those of a local cache."""
     return {k: v for k, v in options.items() if _option_name(k) is None}
+
+
+def _folder(given: str) -> str:
+    if scheme_of(given) != "file" or "\0" in given:
+        raise InvalidRequest(f"the storage option '{PREFIX}dir' must be a folder of the local disk, not {given!r}")
+    path = re.sub("^file:(//(localhost)?(?=/))?", "", given, flags=re.IGNORECASE)
+    return os.path.abspath(os.path.expanduser(path))
 
 
 def _option_name(key: str) -> str | None:
@@ -195,6 +211,10 @@ class Blocks(Protocol):
     def discard(self, key: str) -> None:
         """Drop a block, if it is kept."""
 
+    @property
+    def is_failing(self) -> bool:
+        """Whether blocks cannot be kept now, so that fetching whole ones would be in vain."""
+
 
 class MemoryBlocks:
     """Blocks in this process's memory."""
@@ -214,6 +234,11 @@ class MemoryBlocks:
         """See :meth:`Blocks.discard`."""
         self._cache.discard(key)
 
+    @property
+    def is_failing(self) -> bool:
+        """Never."""
+        return False
+
     def clear(self) -> None:
         """Drop all blocks."""
         self._cache.clear()
@@ -231,7 +256,9 @@ class DiskBlocks:
         self._most = size
         self._lock = threading.Lock()
         self._unseen: int | None = None
-        """Bytes written since the folder was last looked at; None: never yet."""
+        """Bytes written since the folder was last looked at; None: nothing was written yet."""
+        self._failed_ms: int | None = None
+        """When a block could not be written; None: the last one could."""
 
     def get(self, key: str) -> Block | None:
         """See :meth:`Blocks.get`."""
@@ -239,10 +266,12 @@ class DiskBlocks:
         try:
             with open(path, "rb") as file:
                 raw = file.read()
-                if _clock.now_ms() / 1000 - os.fstat(file.fileno()).st_mtime > _USED_SECONDS:
-                    os.utime(path)
+                used = os.fstat(file.fileno()).st_mtime
         except OSError:
             return None
+        if _clock.now_ms() / 1000 - used > _USED_SECONDS:
+            with suppress(OSError):  # the folder may be readable only
+                os.utime(path)
         data, size, checksum = raw[:-_TRAILER], raw[-_TRAILER:-4], raw[-4:]
         if len(raw) < _TRAILER or zlib.crc32(size, zlib.crc32(data)) != int.from_bytes(checksum, "little"):
             self.discard(key)
@@ -254,8 +283,6 @@ class DiskBlocks:
         size = block.file_size.to_bytes(8, "little")
         checksum = zlib.crc32(size, zlib.crc32(block.data)).to_bytes(4, "little")
         length = len(block.data) + _TRAILER
-        if length > self._most:
-            return
         path = self._path(key)
         folder, _, name = path.rpartition("/")
         hidden = f"{folder}/.{name}.{os.getpid()}-{threading.get_ident()}.tmp"
@@ -270,7 +297,9 @@ class DiskBlocks:
                     os.unlink(hidden)
                 raise
         except OSError:
-            return  # such as a full disk: the block is fetched again when it is wanted
+            self._failed_ms = _clock.now_ms()  # such as a full disk: the block is fetched again when it is wanted
+            return
+        self._failed_ms = None
         self._wrote(length)
 
     def discard(self, key: str) -> None:
@@ -278,21 +307,36 @@ class DiskBlocks:
         with suppress(OSError):
             os.unlink(self._path(key))
 
+    @property
+    def is_failing(self) -> bool:
+        """Whether a block could not be written a moment ago; after that, another one is tried."""
+        return self._failed_ms is not None and _clock.now_ms() - self._failed_ms < 1000 * _USED_SECONDS
+
     def _path(self, key: str) -> str:
         return f"{self._root}/{key[:2]}/{key}"
 
     def _wrote(self, length: int) -> None:
         with self._lock:
-            if self._unseen is not None:
-                self._unseen += length
-                if self._unseen <= self._most // 8:
-                    return
+            first = self._unseen is None
+            self._unseen = (self._unseen or 0) + length
+            if self._unseen <= self._most // 8 and not (first and self._is_due()):
+                return
             self._unseen = 0
         self._evict()
+
+    def _is_due(self) -> bool:
+        """Whether no process has looked at the folder lately."""
+        try:
+            seen = os.stat(f"{self._root}/{_LOOKED}").st_mtime
+        except OSError:
+            return True
+        return _clock.now_ms() / 1000 - seen > _LOOK_SECONDS
 
     def _evict(self) -> None:
         """If less than an eighth of the size is free, delete the least recently used blocks until a quarter is."""
         found: list[tuple[float, int, str]] = []
+        with suppress(OSError), open(f"{self._root}/{_LOOKED}", "w") as mark:
+            mark.write("The time of this file is when a process last looked at the sizes of all blocks.\n")
         now = _clock.now_ms() / 1000
         for path, state in self._files():
             if _BLOCK_NAME.fullmatch(path.rpartition("/")[2]):
@@ -330,8 +374,8 @@ class _Shared:
             MemoryBlocks(options.max_size) if options.folder is None else DiskBlocks(options.folder, options.max_size)
         )
         self.lock = threading.Lock()
-        self.fetches: dict[str, Future[Block | None]] = {}
-        """Blocks that a thread fetches, by key, for others that want them."""
+        self.fetches: dict[str, Future[dict[str, Block]]] = {}
+        """Running fetches by the key of each of their blocks, for other threads that want these."""
         self.sizes: dict[str, int] = {}
         """Sizes of files, by the key of their first block."""
 
@@ -418,7 +462,8 @@ class CachedStore(Store):
 
     @property
     def uncached(self) -> Store:
-        """The store below."""
+        """The store below, with the same caches of what was read."""
+        self._store.caches = self.caches
         return self._store
 
     def _at(self, path: str | Sequence[str]) -> Store:
@@ -473,6 +518,8 @@ class CachedStore(Store):
             return self._store.read_ranges(path, ranges)
         check_ranges(path, ranges)
         blocks = self._read(path, ranges)
+        if blocks is None:
+            return self._store.read_ranges(path, ranges)
         check_ends(path, ranges, next(iter(blocks.values())).file_size)
         return [self._cut(blocks, each) for each in ranges]
 
@@ -482,6 +529,8 @@ class CachedStore(Store):
             return self._store.read_part(path, offset, length)
         wanted = (offset, max(1, length))
         blocks = self._read(path, [wanted])
+        if blocks is None:
+            return self._store.read_part(path, offset, length)
         return self._cut(blocks, wanted)[:length], next(iter(blocks.values())).file_size
 
     def open_input(self, path: str, size: int | None = None) -> Any:
@@ -522,12 +571,17 @@ class CachedStore(Store):
 
     # --- missing blocks --------------------------------------------------------------------------------------------
 
-    def _read(self, path: str, ranges: Sequence[Range]) -> dict[int, Block]:
-        """Return the blocks of ranges; those beyond the file's end are empty."""
+    def _read(self, path: str, ranges: Sequence[Range]) -> dict[int, Block] | None:
+        """Return the blocks of ranges; those beyond the file's end are empty.
+
+        None if blocks are missing, and could not be kept.
+        """
         shared = _shared(self._options)
         keys = {n: self._key(path, n) for n in sorted({n for each in ranges for n in self._numbers(each)})}
         blocks = {n: block for n, key in keys.items() if (block := shared.blocks.get(key)) is not None}
         missing = {n: key for n, key in keys.items() if n not in blocks}
+        if missing and shared.blocks.is_failing:
+            return None
         _count_found(sum(length for _, length in ranges if length) * len(blocks) // len(keys))
         if missing:
             known = next(iter(blocks.values())).file_size if blocks else shared.sizes.get(self._key(path, 0))
@@ -538,37 +592,35 @@ class CachedStore(Store):
         self, shared: _Shared, path: str, missing: Mapping[int, str], file_size: int | None
     ) -> dict[int, Block]:
         """Fetch blocks, or wait for other threads that fetch them already."""
-        own: dict[int, Future[Block | None]] = {}
-        others: dict[int, Future[Block | None]] = {}
-        with shared.lock:
-            for n, key in missing.items():
-                if key in shared.fetches:
-                    others[n] = shared.fetches[key]
-                else:
-                    own[n] = shared.fetches[key] = Future()
+        fetch: Future[dict[str, Block]] = Future()
+        others: dict[int, Future[dict[str, Block]]] = {}
+        own: builtins.list[int] = []
         blocks: dict[int, Block] = {}
         try:
+            with shared.lock:
+                for n, key in missing.items():
+                    running = shared.fetches.get(key)
+                    if running is None or running.done():
+                        shared.fetches[key] = fetch
+                        own.append(n)
+                    else:
+                        others[n] = running
             if own:
-                blocks = self._fetch(path, list(own), file_size)
+                blocks = self._fetch(path, own, file_size)
                 if len(shared.sizes) >= _SIZES_KEPT:
                     shared.sizes.clear()
                 shared.sizes[self._key(path, 0)] = blocks[min(own)].file_size
             for n in own:
                 if blocks[n].data or not n:  # not what lies beyond the file's end
                     shared.blocks.put(missing[n], blocks[n])
-        finally:
+        finally:  # also where the user interrupts a query: others must not wait for it
+            fetch.set_result({missing[n]: block for n, block in blocks.items()})
             with shared.lock:
                 for n in own:
-                    shared.fetches.pop(missing[n], None)
-            for n, fetch in own.items():
-                fetch.set_result(blocks.get(n))
-        failed: builtins.list[int] = []
-        for n, fetch in others.items():
-            block = fetch.result()
-            if block is None:
-                failed.append(n)
-            else:
-                blocks[n] = block
+                    if shared.fetches.get(missing[n]) is fetch:
+                        del shared.fetches[missing[n]]
+        blocks |= {n: block for n, f in others.items() if (block := _awaited(f).get(missing[n])) is not None}
+        failed = [n for n in others if n not in blocks]
         return blocks | (self._fetch(path, failed, file_size) if failed else {})
 
     def _fetch(self, path: str, numbers: Sequence[int], file_size: int | None) -> dict[int, Block]:
@@ -592,6 +644,14 @@ class CachedStore(Store):
             for run, part in zip(runs, parts)
             for i, n in enumerate(run)
         }
+
+
+def _awaited(fetch: Future[dict[str, Block]]) -> dict[str, Block]:
+    """The blocks of another thread's fetch; none if it failed or does not end."""
+    try:
+        return fetch.result(_PATIENCE_SECONDS)
+    except TimeoutError:
+        return {}
 
 
 def _runs(numbers: Sequence[int]) -> list[range]:

@@ -790,6 +790,30 @@ def test_the_server_issues_credentials_for_files(server: rest_server.Server, mon
     assert "secret-of-s3" not in f"{files!r} {lake!r} {files._tokens!r}"  # type: ignore[attr-defined]
 
 
+@pytest.mark.parametrize("cached", [False, True])
+def test_verify_renews_credentials(
+    server: rest_server.Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cached: bool
+) -> None:
+    """Its store, which has no local cache, was a copy without the catalog's client."""
+    server.settings["overrides"] = {"data-token.enabled": "true"}
+    server.databases["default"] = {}
+    server.tables["default", "t"] = rest_server.Table("s3://b/t", "t", {"options": {}})
+    cache = {"local-cache.enabled": "true", "local-cache.dir": str(tmp_path)} if cached else {}
+    now, day = _clock.now_ms(), 24 * 3_600_000
+    with credential_server.running() as store:
+        server.tokens = [token(f"KEY{i}", store.endpoint, now + (i + 1) * day) for i in range(3)]
+        lake = connect(
+            rest_server.WAREHOUSE, catalog="rest", uri=server.uri, catalog_options=OPTIONS, storage_options=cache
+        )
+        lake._catalog.table_path(Identifier("default", "t"))
+        files = lake._catalog.store.uncached
+        assert (files is lake._catalog.store) is not cached
+        for later, key in ((0, "KEY0"), (day, "KEY1")):
+            monkeypatch.setattr(_clock, "now_ms", lambda later=later: now + later)
+            assert files.read("s3://b/t/data") == credential_server.DATA
+            assert key in store.askers[-1]
+
+
 def test_credentials_that_cannot_be_renewed_are_used_until_they_expire(
     server: rest_server.Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:

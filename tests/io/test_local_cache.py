@@ -19,8 +19,9 @@ import s3_server
 from store_wrappers import CountingStore
 
 import bitlake
+from bitlake import _clock
 from bitlake.errors import CorruptError, InvalidRequest, NotFound, StorageUnavailable
-from bitlake.io import open_store
+from bitlake.io import local_cache, open_store
 from bitlake.io.local import LocalStore
 from bitlake.io.local_cache import KINDS, CachedStore, cache_options, clear_memory, file_kind
 
@@ -49,7 +50,7 @@ def place(request: pytest.FixtureRequest, tmp_path: Path) -> Any:
 
 
 def blocks_of(folder: Path) -> list[Path]:
-    return sorted(p for p in folder.rglob("*") if p.is_file())
+    return sorted(p for p in folder.rglob("*") if p.is_file() and len(p.name) == 64)
 
 
 # --- options ----------------------------------------------------------------------------------------------------------
@@ -63,6 +64,9 @@ def blocks_of(folder: Path) -> list[Path]:
         ({"local-cache.enabled": "true", "local-cache.max-size": "big"}, "'local-cache.max-size' must be a size"),
         ({"local-cache.enabled": "true", "local-cache.block-size": "1 kb"}, "from 4 kb to 64 mb"),
         ({"local-cache.enabled": "true", "local-cache.whitelist": "meta, rows"}, "'rows' is none of them"),
+        ({"local-cache.enabled": "true", "local-cache.max-size": "7 mb"}, "at least eight blocks"),
+        ({"local-cache.enabled": "true", "local-cache.dir": "s3://lake/x"}, "must be a folder of the local disk"),
+        ({"local-cache.enabled": "true", "local-cache.dir": "a\0b"}, "must be a folder of the local disk"),
     ],
 )
 def test_invalid_options_are_refused(given: dict[str, str], told: str) -> None:
@@ -79,6 +83,9 @@ def test_options_are_paimons_and_session_settings_complete_them() -> None:
     session = {"spark.bitlake.local-cache.enabled": "true", "spark.bitlake.local-cache.dir": "/session"}
     both = cache_options({"local-cache.dir": "/own", "local-cache.max-size": "2gb"}, session)
     assert both is not None and (both.folder, both.max_size) == ("/own", 2 << 30)
+    for spelt in ("/a b", "file:/a b", "file:///a b", "FILE://localhost/a b"):
+        named = cache_options({"local-cache.enabled": "true", "local-cache.dir": spelt}, {})
+        assert named is not None and named.folder == "/a b"
     off = cache_options({"local-cache.enabled": "false"}, session)
     assert off is None
 
@@ -297,6 +304,29 @@ def test_a_full_disk_costs_the_cache_alone(tmp_path: Path, monkeypatch: pytest.M
     store = over(LocalStore(), folder)
     assert store.read(path) == store.read_range(path, 0, len(data)) == data
     assert blocks_of(folder) == []
+    inner = CountingStore(LocalStore())
+    small = over(inner, folder)
+    assert small.read_range(path, 5, 10) == data[5:15] and small.read_part(path, 5, 10) == (data[5:15], len(data))
+    assert inner.bytes_read == 20, "whole blocks are not fetched while none can be kept"
+    monkeypatch.undo()
+    monkeypatch.setattr(_clock, "now_ms", lambda now=_clock.now_ms: now() + 61_000)
+    assert small.read_range(path, 5, 10) == data[5:15]
+    assert len(blocks_of(folder)) == 1, "a minute later it is tried again"
+
+
+def test_a_folder_that_can_only_be_read_is_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path, folder = str(tmp_path / DATA), tmp_path / "cache"
+    Path(path).write_bytes(b"abc")
+    over(LocalStore(), folder).read(path)
+    for block in blocks_of(folder):
+        os.utime(block, (1_000_000, 1_000_000))
+
+    def read_only(*_: object) -> None:
+        raise OSError(30, "Read-only file system")
+
+    monkeypatch.setattr(os, "utime", read_only)
+    inner = CountingStore(LocalStore())
+    assert over(inner, folder).read_range(path, 1, 1) == b"b" and inner.calls == {}
 
 
 def test_a_folder_that_vanishes_is_made_again(tmp_path: Path) -> None:
@@ -365,6 +395,40 @@ def test_a_failed_fetch_fails_its_own_thread(place: Path | None, tmp_path: Path)
     outcomes = in_threads(8, inner, lambda: store.read_range(path, 0, len(data)))
     assert sorted(map(str, outcomes)) == sorted(map(str, [data] * 7 + ["the connection broke"]))
     assert store.read(path) == data
+
+
+def test_an_interrupted_read_keeps_no_other_waiting(
+    place: Path | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = str(tmp_path / DATA)
+    data = random.Random(10).randbytes(300 * BLOCK)
+    Path(path).write_bytes(data)
+    monkeypatch.setattr(local_cache, "_PATIENCE_SECONDS", 0.2)
+    chance = random.Random(11)
+    interrupted = 0
+    for _ in range(30):
+        inner = Slow()
+        inner.go.set()
+        store = over(inner, place, max_size=str(chance.randrange(400, 500) * BLOCK))
+        left = chance.randrange(1, 4000)
+
+        def trace(frame: Any, event: str, argument: Any) -> Any:
+            nonlocal left
+            if frame.f_code.co_filename.endswith("local_cache.py"):
+                left -= 1
+                if left == 0:
+                    raise KeyboardInterrupt
+            return trace
+
+        sys.settrace(trace)
+        try:
+            store.read_range(path, 0, len(data))
+        except KeyboardInterrupt:
+            interrupted += 1
+        finally:
+            sys.settrace(None)
+        assert store.read_range(path, 0, len(data)) == data
+    assert interrupted > 10
 
 
 def test_pickled_stores_share_what_is_kept(place: Path | None, tmp_path: Path) -> None:

@@ -4,7 +4,7 @@ Readers of chosen rows find pages by the offset index, and skip pages by the bou
 checksum.  A wrong one makes such readers fail or miss rows, while readers of whole files do not notice.
 
 :class:`PageIndexFacts` looks at the header of each page when it is made, and at batches of rows as they are read.
-Memory holds a smallest and a largest value for each page.
+Memory holds a smallest and a largest value for each page, and of nested columns some of the first rows of pages.
 """
 
 from __future__ import annotations
@@ -31,6 +31,8 @@ from bitlake.types.arrow import physical_values
 CODE = "page-index-wrong"
 _HEAD_BYTES = 64
 """Bytes of a page that nearly always hold its header up to the number of values."""
+_WAITING_BYTES = 8 << 20
+"""Rows of a nested column that wait to be compared with what the offset index finds."""
 _BATCH_BYTES = 8 << 20
 """The span of the pages whose headers are read together: ranges near each other are one request of a remote store."""
 
@@ -45,6 +47,20 @@ class _Bounded:
     high: list[pa.Scalar] = field(default_factory=list)
 
 
+@dataclass(slots=True)
+class _Nested:
+    """A nested column, whose values do not tell the number of rows: ``firsts`` are the first rows of its pages.
+
+    ``waiting``: those of these rows that were read and not yet compared, which takes place some at a time.
+    """
+
+    firsts: np.ndarray[Any, np.dtype[np.int64]]
+    checked: int = 0
+    waiting: list[pa.Array] = field(default_factory=list)
+    bytes: int = 0
+    wrong: bool = False
+
+
 class PageIndexFacts:
     """The faults of one file's page indexes; :meth:`add` batches in the file's order, then ask :meth:`faults`."""
 
@@ -55,9 +71,7 @@ class PageIndexFacts:
         self._row = 0
         self._found: list[Finding] = []
         self._bounded: dict[str, _Bounded] = {}
-        self._firsts: dict[str, np.ndarray[Any, np.dtype[np.int64]]] = {}
-        """Of nested columns the first row of each page: values there do not tell the number of rows."""
-        self._read: dict[str, list[pa.Array]] = {}
+        self._nested: dict[str, _Nested] = {}
         for name, column in footer.columns.items():
             self._collect(name, lambda: self._check_pages(name, column))  # noqa: B023 - called at once
         for each in fields:
@@ -92,7 +106,7 @@ class PageIndexFacts:
                         int(pages.offsets[at]),
                     )
         if firsts and not column.flat:
-            self._firsts[name] = np.unique(np.concatenate(firsts))
+            self._nested[name] = _Nested(np.unique(np.concatenate(firsts)))
 
     def _values(self, offsets: np.ndarray[Any, Any], ends: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
         """The number of values of each page, by its header."""
@@ -129,11 +143,14 @@ class PageIndexFacts:
         for name, column in self._bounded.items():
             if name in batch.column_names:
                 self._add(column, batch.column(name), stop)
-        for name, firsts in self._firsts.items():
+        for name, nested in self._nested.items():
             if name in batch.column_names:
-                low, high = np.searchsorted(firsts, (self._row, stop))
-                places = pa.array(firsts[low:high] - self._row)
-                self._read.setdefault(name, []).extend(batch.column(name).take(places).chunks)
+                low, high = np.searchsorted(nested.firsts, (self._row, stop))
+                rows = batch.column(name).take(pa.array(nested.firsts[low:high] - self._row))
+                nested.waiting += rows.chunks
+                nested.bytes += rows.nbytes
+                if nested.bytes > _WAITING_BYTES:
+                    self._collect(name, lambda: self._check_rows(name, nested))  # noqa: B023
         self._row = stop
 
     def _add(self, column: _Bounded, values: pa.ChunkedArray, stop: int) -> None:
@@ -150,20 +167,26 @@ class PageIndexFacts:
 
     def faults(self) -> Iterator[Finding]:
         """Everything that is wrong, at most one thing for each column."""
-        for name, read in self._read.items():
-            self._collect(name, lambda: self._check_rows(name, pa.chunked_array(read, read[0].type)))  # noqa: B023
+        for name, nested in self._nested.items():
+            self._collect(name, lambda: self._check_rows(name, nested))  # noqa: B023
         yield from self._found
         for name, column in self._bounded.items():
             if column.numbers:
                 yield from self._outside(name, column)
 
-    def _check_rows(self, name: str, read: pa.ChunkedArray) -> None:
+    def _check_rows(self, name: str, nested: _Nested) -> None:
         """Raise :class:`CorruptError` if the first rows of pages, found by the offset index, differ from those read.
 
         Every other page is read: of neighbours the reader would find rows that the index gives to the wrong one.
         """
+        waiting, nested.waiting, nested.bytes = nested.waiting, [], 0
+        if not waiting or nested.wrong:
+            return
+        nested.wrong = True  # unless all is well
+        read = pa.chunked_array(waiting)
+        pages = nested.firsts[nested.checked : nested.checked + len(read)]
         for odd in (0, 1):
-            firsts, expected = self._firsts[name][odd::2], read.take(pa.array(np.arange(odd, len(read), 2)))
+            firsts, expected = pages[odd::2], read.take(pa.array(np.arange(odd, len(read), 2)))
             start = 0
             for part, _ in read_parts(self._footer, self._fetch, firsts, [name]):
                 try:
@@ -173,6 +196,8 @@ class PageIndexFacts:
                 if not column.equals(expected.slice(start, part.num_rows)):
                     raise CorruptError(f"the offset index of '{name}' gives pages other rows than they have")
                 start += part.num_rows
+        nested.checked += len(read)
+        nested.wrong = False
 
     def _outside(self, name: str, column: _Bounded) -> Iterator[Finding]:
         bounds, kind = column.pages.bounds, column.low[0].type

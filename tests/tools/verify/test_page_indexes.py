@@ -20,6 +20,8 @@ from bitlake.formats.parquet.footer import Footer, read_footer
 from bitlake.formats.parquet.page_index import decode_pages
 from bitlake.scan import page_pruning
 from bitlake.table.table import Table
+from bitlake.tools.verify import data as data_check
+from bitlake.tools.verify import page_indexes
 from bitlake.tools.verify.page_indexes import CODE, PageIndexFacts
 
 ROWS = 40_000
@@ -93,7 +95,24 @@ def test_page_indexes_of_arrows_own_writer_have_no_finding(
     for batch in pq.ParquetFile(path).iter_batches(7777):
         facts.add(pa.Table.from_batches([batch]))
     assert list(facts.faults()) == []
-    assert facts._bounded.keys() >= {"id", "day", "text", "gaps"} and list(facts._firsts) == ["list"]
+    assert facts._bounded.keys() >= {"id", "day", "text", "gaps"} and list(facts._nested) == ["list"]
+
+
+def test_long_nested_rows_are_compared_some_at_a_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(page_indexes, "_WAITING_BYTES", 20_000)
+    monkeypatch.setattr(data_check, "BATCH_ROWS", 500)
+    lists = pa.array([list(range(i, i + 500)) for i in range(3000)], pa.list_(pa.int64()))
+    table = bitlake.connect(str(tmp_path)).create_table("t", pa.table({"list": lists, "id": range(3000)}))
+    held = []
+    collect = PageIndexFacts._check_rows
+
+    def watched(self: PageIndexFacts, name: str, nested: Any) -> None:
+        held.append(nested.bytes)
+        collect(self, name, nested)
+
+    monkeypatch.setattr(PageIndexFacts, "_check_rows", watched)
+    assert found(table) == ()
+    assert len(held) > 2
 
 
 def varint_at(data: bytes, value: int, start: int, stop: int) -> int:
