@@ -11,6 +11,7 @@ those settings that statements honour in this process.
 from __future__ import annotations
 
 import contextlib
+import os
 import re
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
@@ -158,9 +159,7 @@ class Session:
         """
         self.refresh()
         self._moments, self._relations, self._written, self._existing = {}, {}, set(), {}
-        double_quoted = self.is_on("spark.sql.ansi.doubleQuotedIdentifiers") and self.is_on(
-            "spark.sql.ansi.enabled", default=True
-        )
+        double_quoted = self.is_on("spark.sql.ansi.doubleQuotedIdentifiers") and self.is_ansi
         written = SqlText(text)
         self._check_string_literals(written)
         made = normalize(
@@ -221,6 +220,16 @@ class Session:
     def is_on(self, name: str, default: bool = False) -> bool:
         """A setting of true or false that was set, else the default."""
         return self.settings.get(name, str(default)).strip().lower() == "true"
+
+    @property
+    def is_ansi(self) -> bool:
+        """Whether expressions have ANSI's meaning: Spark's default, unless a variable of its environment says so."""
+        return self.is_on("spark.sql.ansi.enabled", default=os.environ.get("SPARK_ANSI_SQL_MODE") != "false")
+
+    @property
+    def evaluates_alike(self) -> bool:
+        """Whether terms that are evaluated in this process have the values that they have in the engine."""
+        return self.is_ansi
 
     @property
     def timezone(self) -> str:
@@ -348,7 +357,7 @@ class Session:
 
     def check_meaning(self) -> None:
         """Raise :class:`NeedsSpark` if the session gives expressions another meaning than Spark's default, ANSI's."""
-        if not self.is_on("spark.sql.ansi.enabled", default=True):
+        if not self.is_ansi:
             raise NeedsSpark("an expression with 'spark.sql.ansi.enabled' = false")
 
     def scans(self, text: SqlText) -> tuple[QueryAnalysis, tuple[TableScan, ...]]:

@@ -28,10 +28,11 @@ from bitlake.errors import InvalidRequest
 from bitlake.expressions.literal_lists import with_lists
 from bitlake.expressions.sql_text import quoted
 from bitlake.io import Store
-from bitlake.runtime import Executors, Runner
+from bitlake.runtime import CacheName, Executors, Runner
 from bitlake.scan.scan import TableScan
 from bitlake.snapshot.state import TableState
 from bitlake.spark.errors import spark_errors
+from bitlake.spark.java_zones import rules_differ
 from bitlake.spark.read.local_relation import held_frame
 from bitlake.spark.read.scan import SparkReader, is_lasting
 from bitlake.spark.runner import SparkRunner
@@ -42,6 +43,10 @@ from bitlake.types import arrow_type
 
 _numbers = itertools.count()
 _KEPT_VIEWS = 16
+
+
+_ZONES: CacheName[str, bool] = CacheName("time zones of Java")
+"""Whether Java has other rules for a zone than this process."""
 
 
 class EngineContext(Session):
@@ -130,6 +135,14 @@ class EngineContext(Session):
     def classic(self) -> bool:
         """Whether the session is in this process's JVM, and not on the other side of Spark Connect."""
         return getattr(self.spark, "_jsparkSession", None) is not None
+
+    @property
+    def evaluates_alike(self) -> bool:
+        """See :attr:`Session.evaluates_alike`; the rules of the session's time zone must be Java's, too."""
+        if not super().evaluates_alike or not self.classic:
+            return super().evaluates_alike
+        differs, zone = self.catalog.store.caches[_ZONES], self.timezone
+        return not differs.get_or(zone, lambda: rules_differ(self.spark, zone), lambda _: 200)
 
     def over(self, frames: Sequence[DataFrame], text: Callable[[Sequence[str]], str]) -> DataFrame:
         """A query over frames, lazy; ``text`` makes it of the names under which it can name them, in order."""

@@ -23,9 +23,10 @@ import datetime as dt
 import os
 import re
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any, NamedTuple
+from functools import partial
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pyarrow as pa
 
@@ -42,15 +43,21 @@ from bitlake.sql import spark_types as ty
 from bitlake.sql.analyzer import QueryAnalysis
 from bitlake.sql.duckdb_functions import register_kernels
 from bitlake.sql.duckdb_translation import Translation, today, translate
-from bitlake.sql.duckdb_values import NotTranslatable, identifier, text
+from bitlake.sql.duckdb_values import IN_RULE_YEARS, NotTranslatable, identifier, text
 from bitlake.sql.table_references import replace_tables
 from bitlake.sql.text import Edit
 from bitlake.types import DataField, arrow_type, time_zone
+
+if TYPE_CHECKING:
+    from bitlake.codec.hashing import Int64s
+    from bitlake.types.time_zone import Offsets
 
 _Columns = tuple[tuple[str, tuple[DataField, ...]], ...]
 _Key = tuple[str, _Columns, str, tuple[str, ...] | None, dt.date]
 _TRANSLATIONS: CacheName[_Key, Translation] = CacheName("translated queries")
 """By text, columns, zone, names of the result, and the date, which a text may ask for; one takes 3 to 10 ms to make."""
+_ZONES: CacheName[tuple[str, str], bool] = CacheName("time zones")
+"""Whether DuckDB has other rules for a zone than a source."""
 _OURS = re.compile(
     r"Invalid Input Error: reading the stream registered as '\w+' failed: \w+(?: error)?: (?P<message>.*)"
     r"\. Detail: Python exception: .*\nbitlake\.errors\.(?P<kind>\w+): .*",
@@ -104,7 +111,32 @@ def run(query: Translation, tables: Mapping[str, TableScan | pa.Table], timezone
 
     DuckDB gives columns of one name a number.  Raises :class:`NotTranslatable` where types would differ from Spark's.
     """
+    rules = partial(time_zone.offsets_of_instants, timezone)
+    if needs_zone_rules(query) and zone_differs(timezone, "this system", lambda: rules, caches):
+        raise NotTranslatable(timezone, "DuckDB and this system have other rules for this time zone")
     return _evaluated(_connection(timezone, caches), query, tables)
+
+
+def needs_zone_rules(query: Translation) -> bool:
+    """Whether a query makes dates or clocks of instants."""
+    return IN_RULE_YEARS in query.sql
+
+
+def zone_differs(timezone: str, source: str, rules: Callable[[], Offsets], caches: Caches) -> bool:
+    """Return whether DuckDB has other rules for a zone than a source, whose name says which; compared once."""
+    if time_zone.is_fixed(timezone):
+        return False
+    connection = _connection(timezone, caches)
+
+    def ours(instants: Int64s) -> Int64s:
+        times = pa.table({"t": pa.array(instants).cast(pa.timestamp("us", "UTC"))})
+        connection.register("lake_instants", times)
+        found = connection.sql("SELECT epoch_us(CAST(t AS TIMESTAMP)) - epoch_us(t) AS o FROM lake_instants")
+        offsets: Int64s = found.to_arrow_table().column("o").to_numpy()
+        connection.unregister("lake_instants")
+        return offsets
+
+    return caches[_ZONES].get_or((timezone, source), lambda: time_zone.rules_differ(ours, rules()), lambda _: 200)
 
 
 def rows_within(

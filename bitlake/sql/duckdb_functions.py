@@ -268,7 +268,9 @@ def _root(e: Expressions, node: exp.Sqrt) -> Value:
 @translates(exp.Sign, args="this")
 def _sign(e: Expressions, node: exp.Sign) -> Value:
     value = e.require(node, e.value(node.this), "number")
-    sql = f"(CASE WHEN {value.sql} > 0 THEN 1e0 WHEN {value.sql} < 0 THEN -1e0 ELSE {cast(node, value, ty.DOUBLE)} END)"
+    as_it_is = cast(node, value, ty.DOUBLE)  # 0, -0.0, NaN
+    number = f"NOT isnan({value.sql}) AND " if value.type == ty.DOUBLE else ""
+    sql = f"(CASE WHEN {number}{value.sql} > 0 THEN 1e0 WHEN {value.sql} < 0 THEN -1e0 ELSE {as_it_is} END)"
     return Value(cast_sql(sql, ty.DOUBLE), ty.DOUBLE, call_name(e, node, value))
 
 

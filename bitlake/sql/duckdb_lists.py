@@ -128,7 +128,7 @@ def _in(e: Expressions, node: exp.In) -> Value:
     value, name, cut = e.value(node.this), None, list_of(node)
     if query is not None:
         if not _is_condition(node):
-            raise NotTranslatable(node, "as a value it is never NULL in Spark; it can be a condition here")
+            raise NotTranslatable(node, "it is never NULL in Spark as a value, nor negated in ON")
         sql, columns = e.query(query, replace(e.scope, grouped=e.keys is not None))
         if len(columns) != 1:
             raise NotTranslatable(node, "a subquery must have one column here")
@@ -156,14 +156,22 @@ def _in(e: Expressions, node: exp.In) -> Value:
     return Value(made, ty.BOOLEAN, name)
 
 
-def _is_condition(node: exp.Expr) -> bool:
-    """Whether all that matters of a value is if it is TRUE: as a term of WHERE, HAVING, ON or WHEN."""
+def _is_condition(node: exp.In) -> bool:
+    """Whether all that matters of IN with a query is if it is TRUE: as a term of WHERE, HAVING, ON or WHEN.
+
+    In ON, where Spark takes NULL for FALSE, it must not be negated.
+    """
+    negated = bool(node.args.get("negate"))
+    term: exp.Expr = node
     parent = node.parent
     while isinstance(parent, exp.And | exp.Or | exp.Not | exp.Paren):
-        node, parent = parent, parent.parent
+        negated = negated or isinstance(parent, exp.Not)
+        term, parent = parent, parent.parent
+    if negated and isinstance(node.find_ancestor(exp.Join, exp.Select), exp.Join):
+        return False
     if isinstance(parent, exp.If):
         case = parent.parent
-        return parent.this is node and not (isinstance(case, exp.Case) and case.this is not None)
+        return parent.this is term and not (isinstance(case, exp.Case) and case.this is not None)
     return isinstance(parent, exp.Where | exp.Having | exp.Join)
 
 

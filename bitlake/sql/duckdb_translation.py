@@ -321,6 +321,8 @@ class _Queries:
             unknown = {k for k, v in join.args.items() if v} - {"this", "side", "kind", "on", "using", "method"}
             word = _JOINS.get(kind)
             natural = str(join.args.get("method") or "").upper()
+            if comma and (using or natural):
+                raise NotTranslatable(join, "after a comma, Spark takes the columns of the last table alone")
             comma = comma or (kind == "CROSS" and not join.args.get("on"))
             if word is None or unknown or natural not in ("", "NATURAL") or (comma and word[0] in "RF"):
                 raise NotTranslatable(join, "joins of this kind differ")
@@ -398,6 +400,8 @@ class _Queries:
             checks = replace(e, aliases=aliases, clash="refuse", windows=False)
             having_sql = f" HAVING {checks.condition(having.this).sql}"
         if group is not None and group.find(exp.Rollup, exp.Cube, exp.GroupingSets):
+            if not group.find(exp.Column):
+                raise NotTranslatable(group, "of no rows Spark may make a group of all")
             # Of no rows Spark makes no groups, not even the one of all.
             having_sql = f"{having_sql} AND count(*) > 0" if having_sql else " HAVING count(*) > 0"
         distinct = node.args.get("distinct")

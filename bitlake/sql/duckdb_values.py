@@ -20,13 +20,14 @@ from bitlake.metadata.schema import MissingColumn
 from bitlake.sql import spark_types as ty
 from bitlake.sql.spark_types import SparkType
 from bitlake.types.datatypes import AtomicType, DataType, Root, RowType
+from bitlake.types.time_zone import RULE_YEARS
 
 _EXACT_DIGITS = 15
 """Decimals of that many digits have a double that prints as them."""
 _DIVIDED_SCALE = 39
 """Spark rounds a quotient of decimals to that many places first, then to those of its type."""
-_YEARS = "TIMESTAMPTZ '1901-01-01 00:00:00+00' AND TIMESTAMPTZ '2037-01-01 00:00:00+00'"
-"""When the zones of both engines are known to have the same rules."""
+IN_RULE_YEARS = "BETWEEN TIMESTAMPTZ '{}-01-01 00:00:00+00' AND TIMESTAMPTZ '{}-01-01 00:00:00+00'".format(*RULE_YEARS)
+"""Whether the rules of an instant's zone are compared with Spark's before a query runs."""
 _PLAIN = re.compile(r"(?!current_|session_|local|all$|user$|now$|grouping__id$)[a-z]\w*")
 """Names that are not Spark's own, as those of metadata columns and of functions that are called without brackets."""
 _TEXT_FORMS = {
@@ -260,7 +261,7 @@ def in_known_years(sql: str, value: Value) -> str:
     if value.type != ty.TIMESTAMP:
         return sql
     why = "the session's zone may have other rules in this year"
-    return f"({as_in_spark(sql, f'{value.sql} NOT BETWEEN {_YEARS}', why)})"
+    return f"({as_in_spark(sql, f'{value.sql} NOT {IN_RULE_YEARS}', why)})"
 
 
 def divided(dividend: str, a: SparkType, divisor: str, b: SparkType, to: SparkType) -> str:

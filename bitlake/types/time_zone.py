@@ -15,6 +15,7 @@ import datetime as dt
 import functools
 import re
 import zoneinfo
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from bitlake import arguments
@@ -27,6 +28,8 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
     Int64s = npt.NDArray[np.int64]
+    Offsets = Callable[[Int64s], Int64s]
+    """The offsets of instants from UTC, both in microseconds."""
 
 UTC = dt.UTC
 EPOCH = dt.datetime(1970, 1, 1)
@@ -227,6 +230,32 @@ def _changes(name: str, first: int, last: int) -> tuple[Int64s, Int64s]:
             offset = then
         at = following
     return np.array([micros_of(s) for s in starts], np.int64), np.array([_micros(o) for o in offsets], np.int64)
+
+
+RULE_YEARS = (1970, 2037)
+"""From when until before when the rules of zones are compared: earlier data was corrected often, later years are
+computed."""
+_COMPARED = 6 * 3_600_000_000
+
+
+def rules_differ(ours: Offsets, theirs: Offsets) -> bool:
+    """Return whether two sources of a zone's rules differ within :data:`RULE_YEARS`.
+
+    DuckDB, Java and Python each have time zone data of their own, of different years.  Every six hours are compared,
+    and both sides of each change by ``theirs``.
+    """
+    start, stop = (int(np.datetime64(str(year), "us").astype(np.int64)) for year in RULE_YEARS)
+    instants = np.arange(start, stop, _COMPARED)
+    offsets = theirs(instants)
+    changes = np.flatnonzero(offsets[1:] != offsets[:-1])
+    # All changes are searched for at once, by seconds.
+    low, high, before = instants[changes], instants[changes + 1], offsets[changes]
+    while len(low) and int((high - low).max()) > 1_000_000:
+        middle = (low + high) // 2_000_000 * 1_000_000
+        later = theirs(middle) == before
+        low, high = np.where(later, middle, low), np.where(later, high, middle)
+    instants = np.concatenate([instants, low, high])
+    return not np.array_equal(ours(instants), theirs(instants))
 
 
 def _change(tz: dt.tzinfo, low: dt.datetime, high: dt.datetime) -> dt.datetime:

@@ -148,7 +148,7 @@ def hits_in_process(target: Target, condition: SqlText | None) -> dict[str, BitM
     """
     if condition is None or _calls_functions(condition):
         return None
-    if not target.context.is_on("spark.sql.ansi.enabled", default=True):
+    if not target.context.evaluates_alike:
         return None
     scan = whole_condition(target, condition, computes=True)
     if scan is None or not dml.reads_files_as_they_are(scan := dml.position_scan(scan)):

@@ -36,16 +36,17 @@ from bitlake.formatting import one_line
 from bitlake.io.base import run_at_once
 from bitlake.metadata import options as opt
 from bitlake.metadata.schema import Names
-from bitlake.runtime import CacheName
+from bitlake.runtime import CacheName, Caches
 from bitlake.scan.column_reader import footer_of
 from bitlake.scan.plan import PlannedFile
 from bitlake.scan.reader import DRIVER_BYTES, DRIVER_FILES, tasks_of
 from bitlake.scan.scan import TableScan
 from bitlake.spark.context import EngineContext
+from bitlake.spark.java_zones import java_offsets
 from bitlake.spark.read.local_relation import held_frame, is_simple
 from bitlake.spark.read.scan import LOCAL_ROWS, frame_schema, read_bytes, small_key
 from bitlake.spark.types import spark_arrow_schema
-from bitlake.sql.duckdb_engine import rows_within, translate_over
+from bitlake.sql.duckdb_engine import needs_zone_rules, rows_within, translate_over, zone_differs
 from bitlake.sql.duckdb_translation import UNNAMED, Translation
 from bitlake.sql.duckdb_values import NotTranslatable
 from bitlake.types import AtomicType
@@ -120,7 +121,7 @@ class DriverQuery:
                 caches[_GIVEN_UP].put((context.database, self.text), time.monotonic(), 200 + len(self.text))
                 return None
             rows = rows.rename_columns(self.types.names).cast(spark_arrow_schema(self.types))
-        except (BitlakeError, pa.ArrowException):
+        except (BitlakeError, pa.ArrowException, ValueError):  # a NULL where Spark says that there is none
             return None
         return held_frame(context.spark, rows, self.types)
 
@@ -156,10 +157,16 @@ def driver_query(
     types = copy.deepcopy(kept)  # a DataFrame's schema can be changed
     if len(types.fields) != len(translation.types):
         return "DuckDB gives it other columns"
+    if needs_zone_rules(translation) and _zone_differs(context, caches):
+        return f"DuckDB and Java have other rules for the time zone {context.timezone}"
     for field, kind in zip(types.fields, translation.types, strict=True):
         if kind.sql.lower() != field.dataType.simpleString() or not is_simple(T.StructType([field])):
             return f"DuckDB gives column '{field.name}' another type than {field.dataType.simpleString()}"
     return DriverQuery(text, translation, dict(zip(names, scans, strict=True)), types)
+
+
+def _zone_differs(context: EngineContext, caches: Caches) -> bool:
+    return zone_differs(context.timezone, "Java", partial(java_offsets, context.spark, context.timezone), caches)
 
 
 def _read_remote_tables(tables: Mapping[str, TableScan]) -> dict[str, TableScan | pa.Table]:
@@ -206,6 +213,8 @@ def _obstacle(context: EngineContext, prepared: PreparedQuery) -> str | None:
     unknown = sorted(key for key, value in context.settings.items() if not _keeps_meaning(key, value))
     if unknown:
         return f"the setting '{unknown[0]}' may change what it means"
+    if not context.is_ansi:
+        return "SPARK_ANSI_SQL_MODE is false"
     for scan in prepared.scans:
         table, opts = f"table '{scan.state.name}'", scan.state.schema.opts
         if type(scan) is not TableScan:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pytest
 import s3_server
@@ -16,6 +18,7 @@ from spark_jobs import jobs_of
 import bitlake
 from bitlake.errors import BitlakeError, StorageUnavailable
 from bitlake.scan.scan import TableScan
+from bitlake.spark.java_zones import java_offsets
 from bitlake.spark.read import driver_query
 from bitlake.spark.read.local_relation import HeldFrame
 
@@ -101,6 +104,129 @@ def test_rows_names_and_types_are_sparks_and_no_job_runs(lake: bitlake.Lake, tex
     assert frame.schema == theirs.schema
     assert frame.toArrow().schema.types == plain.toArrow().schema.types
     assert frame.filter("true").count() == plain.count()
+
+
+PIECES = {
+    "a1": "VALUES (1, 1), (2, 2), (3, 3) AS t(a, x)",
+    "b1": "VALUES (1, 5), (2, 6), (3, 7) AS t(id, b)",
+    "c1": "VALUES (1, 2, 7), (2, 2, 8), (9, 3, 9) AS t(id, x, c)",
+    "na": "VALUES (1, 1), (2, NULL), (NULL, 3), (4, 4) AS t(k, y)",
+    "nb": "VALUES (2, 1), (NULL, 2), (5, 3) AS t(k, z)",
+    "nc": "VALUES (2, 1), (5, 3) AS t(k, z)",
+    "reals": "VALUES (1, 0.5D), (2, -0.0D), (3, DOUBLE('NaN')), (4, -DOUBLE('Infinity')) AS t(id, d)",
+    "none": "SELECT 1 AS id WHERE false",
+}
+FOUND = [
+    "SELECT * FROM a1, b1 NATURAL JOIN c1",
+    "SELECT * FROM a1, b1 JOIN c1 USING (id)",
+    "SELECT a.k, b.z FROM na a JOIN nb b ON a.k = b.k OR a.y NOT IN (SELECT z FROM nc)",
+    "SELECT a.k, b.z FROM na a LEFT JOIN nb b ON a.y = b.z AND a.k NOT IN (SELECT k FROM nc)",
+    "SELECT a.k, b.z FROM na a LEFT JOIN nb b ON a.y = b.z AND NOT (a.k IN (SELECT k FROM nb))",
+    "SELECT a.k FROM na a LEFT ANTI JOIN nb b ON a.y = b.z AND a.k NOT IN (SELECT k FROM nc)",
+    "SELECT a.k, b.z FROM na a JOIN nb b ON CASE WHEN a.k NOT IN (SELECT k FROM nc) THEN a.y = b.z ELSE true END",
+    "SELECT a.k, b.z FROM na a JOIN nb b ON a.y = b.z AND a.k IN (SELECT k FROM nb)",
+    "SELECT k FROM na WHERE k NOT IN (SELECT k FROM nc) OR y NOT IN (SELECT z FROM nb)",
+    "SELECT a.id, sign(a.d) AS s, signum(-a.d) AS t FROM reals a JOIN reals b USING (id)",
+    "SELECT k, 3 AS x, CAST(10.0 / x AS STRING) AS s FROM na JOIN nb USING (k)",
+    "SELECT 7 AS x, length(CAST(1.000 / x AS STRING)) AS y, k FROM na JOIN nb USING (k)",
+    "SELECT k, 2.50 AS x, CAST(x * 3 AS STRING) AS s FROM na JOIN nb USING (k) ORDER BY x / 3, k",
+    "SELECT count(*) AS n FROM none GROUP BY GROUPING SETS (())",
+    "SELECT count(*) AS n FROM none GROUP BY GROUPING SETS ((id), ())",
+    "SELECT id, count(*) AS n FROM none GROUP BY ROLLUP (id)",
+]
+"""Queries of reviewers that had other rows than in Spark, and some beside them."""
+
+
+@pytest.fixture(scope="module")
+def pieces(lake: bitlake.Lake) -> Iterator[bitlake.Lake]:
+    """Small tables of the lake, and views of the same rows."""
+    for name, rows in PIECES.items():
+        text = rows if rows.startswith("SELECT") else f"SELECT * FROM {rows}"
+        lake.sql(f"CREATE TABLE {name} AS {text}")
+        lake.spark.sql(text).createOrReplaceTempView(f"plain_{name}")
+    yield lake
+    for name in PIECES:
+        lake.sql(f"DROP TABLE {name}")
+        lake.spark.catalog.dropTempView(f"plain_{name}")
+
+
+@pytest.mark.parametrize("text", FOUND)
+def test_rows_are_sparks_where_engines_differ(pieces: bitlake.Lake, text: str) -> None:
+    theirs = re.sub(rf"\b(FROM|JOIN|,) ({'|'.join(PIECES)})\b", r"\1 plain_\2", text)
+    assert theirs != text
+    plain = pieces.spark.sql(theirs)
+    assert Answer(lambda: pieces.sql(text)).agrees(Answer(lambda: plain)), pieces.sql(f"EXPLAIN {text}").collect()
+    assert [f.dataType for f in pieces.sql(text).schema] == [f.dataType for f in plain.schema]
+
+
+ZONES = ["Africa/Casablanca", "America/Vancouver", "America/Havana", "Asia/Tehran", "America/Tijuana", "Europe/Berlin"]
+CLOCKS = (
+    "SELECT id, CAST(t AS DATE) AS d, hour(t) AS h, minute(t) AS m, count(*) AS n "
+    "FROM {0} JOIN {0} AS b USING (id, t) {1} GROUP BY 1, 2, 3, 4 ORDER BY id LIMIT 20000"
+)
+
+
+@pytest.mark.parametrize("zone", ZONES)
+def test_clocks_are_sparks_in_zones_of_changing_rules(lake: bitlake.Lake, zone: str) -> None:
+    rows = "SELECT id, timestamp_seconds(-1300000000 + id * 401477) AS t FROM range(8000)"
+    lake.sql(f"CREATE TABLE moments AS {rows}")
+    lake.spark.sql(rows).createOrReplaceTempView("plain_moments")
+    before = lake.spark.conf.get("spark.sql.session.timeZone")
+    lake.spark.conf.set("spark.sql.session.timeZone", zone)
+    try:
+        ours, plain = lake.sql(CLOCKS.format("moments", "")), lake.spark.sql(CLOCKS.format("plain_moments", ""))
+        assert ours.collect() == plain.collect()
+        recent = CLOCKS.format("moments", "WHERE id BETWEEN 4000 AND 8000")
+        if zone == "Europe/Berlin":
+            assert is_here(lake.sql(recent))
+        elif not is_here(lake.sql(recent)):
+            assert why(lake, recent) == f"DuckDB and Java have other rules for the time zone {zone}."
+        theirs = CLOCKS.format("plain_moments", "WHERE id BETWEEN 4000 AND 8000")
+        assert lake.sql(recent).collect() == lake.spark.sql(theirs).collect()
+    finally:
+        lake.spark.conf.set("spark.sql.session.timeZone", before)
+        lake.sql("DROP TABLE moments")
+        lake.spark.catalog.dropTempView("plain_moments")
+
+
+def test_rules_of_java_are_those_of_its_zones(lake: bitlake.Lake) -> None:
+    jvm: Any = lake.spark._jvm
+    chance = np.random.default_rng(5)
+    for zone in ["UTC", "Asia/Kolkata", "America/New_York", "Australia/Lord_Howe", "Africa/Casablanca"]:
+        rules = jvm.java.time.ZoneId.of(zone).getRules()
+        instants = np.sort(chance.integers(0, 2_114_380_800, 60))  # until 2037
+        theirs = [rules.getOffset(jvm.java.time.Instant.ofEpochSecond(int(i))).getTotalSeconds() for i in instants]
+        ours = java_offsets(lake.spark, zone)(instants * 1_000_000)
+        assert (ours // 1_000_000).tolist() == theirs, zone
+
+
+@pytest.mark.parametrize("zone", ["WET", "Asia/Tehran"])
+def test_terms_are_not_evaluated_here_by_other_rules(lake: bitlake.Lake, zone: str) -> None:
+    """Java has other rules for these zones in the seventies than Python, which would find and group other rows."""
+    rows = "SELECT id, timestamp_seconds(200000000 + id * 25477) AS t FROM range(4000)"
+    lake.sql(f"CREATE TABLE moments AS {rows}")
+    lake.spark.sql(rows).createOrReplaceTempView("plain_moments")
+    before = lake.spark.conf.get("spark.sql.session.timeZone")
+    lake.spark.conf.set("spark.sql.session.timeZone", zone)
+    try:
+        for text in (
+            "SELECT hour(t) AS h, count(*) AS n FROM {} GROUP BY hour(t) ORDER BY h",
+            "SELECT count(*) AS n, min(id) AS i FROM {} WHERE hour(t) < 2",
+            "SELECT id FROM {} WHERE CAST(t AS DATE) = DATE '1978-11-20'",
+        ):
+            theirs = lake.spark.sql(text.format("plain_moments")).collect()
+            assert lake.sql(text.format("moments")).collect() == theirs, text
+    finally:
+        lake.spark.conf.set("spark.sql.session.timeZone", before)
+        lake.sql("DROP TABLE moments")
+        lake.spark.catalog.dropTempView("plain_moments")
+
+
+def test_a_variable_that_turns_ansi_mode_off_leaves_a_query_to_spark(
+    lake: bitlake.Lake, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SPARK_ANSI_SQL_MODE", "false")
+    assert why(lake, of(QUERIES[0])) == "SPARK_ANSI_SQL_MODE is false."
 
 
 def test_a_result_goes_on_as_any_dataframe(lake: bitlake.Lake) -> None:
