@@ -68,7 +68,6 @@ def main(warehouse: str, kind: str, turn: int) -> None:
             lake.sql(scan).collect()
     if kind.startswith("Spark"):
         files = [f.path for f in lake.table("bench.firsts").scan().plan().files]
-        spark.read.parquet(*files).createOrReplaceTempView("files")
 
     def statement(number: int) -> Any:
         place = turn * _TIMES + number
@@ -76,7 +75,10 @@ def main(warehouse: str, kind: str, turn: int) -> None:
             return lake.sql(f"DELETE FROM bench.firsts WHERE order_id % 1000 = {place + 500}").collect()
         if kind == "MERGE":
             return lake.sql(_MERGE.format(_CHANGED, place * 2000, place * 2000 + 999)).collect()
-        return (spark.sql(_SCAN.format("files")) if kind.startswith("Spark") else lake.sql(scan)).collect()
+        if kind.startswith("Spark"):
+            spark.read.parquet(*files).createOrReplaceTempView("files")
+            return spark.sql(_SCAN.format("files")).collect()
+        return lake.sql(scan).collect()
 
     seconds, processor, jobs = [], [], []
     for number in range(_TIMES):

@@ -192,11 +192,10 @@ def _pending(bench: Bench, costs: dict[str, Cost], files: int) -> list[Result]:
     out = []
     for how, c in costs.items():
         of_data, note = c.asked.get("data", 0) / files, f"{c.received / 1e6:.1f} MB received"
+        metadata = c.asked.get("metadata", 0)
         out += [
             Result(f"S3, PENDING{how}: time", "s", c.seconds, None, "", 0.4, bench.rounds, note),
-            Result(
-                f"S3, PENDING{how}: requests of metadata", "requests", c.asked.get("metadata", 0), None, "", 6, bench.rounds
-            ),
+            Result(f"S3, PENDING{how}: requests of metadata", "requests", metadata, None, "", 6, bench.rounds),
             Result(f"S3, PENDING{how}: requests for a data file", "requests", of_data, None, "", 2, bench.rounds),
         ]
         bench.say(f"S3, PENDING{how}: {of_data:.1f} requests for a data file, {c.seconds:.2f} s, {note}")
