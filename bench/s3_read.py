@@ -248,10 +248,12 @@ def _tpch(bench: Bench, root: Path, server: FolderServer) -> list[Result]:
 
 def _cache(bench: Bench) -> dict[str, str]:
     """Options of a local cache on disk of all kinds of files, which begins empty."""
+    from bitlake.io.local_cache import FILE_KINDS
+
     folder = bench.folder / "local-cache"
     shutil.rmtree(folder, ignore_errors=True)
     return {
         "local-cache.enabled": "true",
         "local-cache.dir": str(folder),
-        "local-cache.whitelist": "meta,bucket-index,file-index,data",
+        "local-cache.whitelist": ",".join(FILE_KINDS),
     }

@@ -183,7 +183,7 @@ class Lake:
         return self._path
 
     def clear_cache(self) -> None:
-        """Free the memory of what was read of the lake, which ``connect(cache_bytes=…)`` limits; files on disk stay.
+        """Drop what was read of the lake from memory, with the local caches in this process's memory; disks stay as is.
 
         >>> lake.clear_cache()
         >>> lake.table("orders").count("status = 'NEW'")

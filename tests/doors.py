@@ -30,7 +30,7 @@ import webhdfs_server
 
 import bitlake
 from bitlake.io import open_store
-from bitlake.io.local_cache import KINDS
+from bitlake.io.local_cache import FILE_KINDS
 
 DOORS = ("path", "file:/", "file://", "relative", "special", "symlink", "s3", "cached s3", "hdfs", "jdbc", "rest")
 REMOTE = ("s3", "cached s3", "hdfs")
@@ -302,7 +302,12 @@ def _s3(
 
 
 def _cached_s3(stack: ExitStack, what: Copying, spark: Any, endpoint: str | None) -> Opened:
-    cache = {"enabled": "true", "dir": str(what.folder / "cache"), "block-size": "64 kb", "whitelist": ",".join(KINDS)}
+    cache = {
+        "enabled": "true",
+        "dir": str(what.folder / "cache"),
+        "block-size": "64 kb",
+        "whitelist": ",".join(FILE_KINDS),
+    }
     return _s3(stack, what, spark, endpoint, {f"local-cache.{name}": value for name, value in cache.items()})
 
 

@@ -48,7 +48,7 @@ class CountingStore:
         """This store: the one below has no local cache."""
         return self
 
-    def forget(self, path: str) -> None:
+    def drop_cached(self, path: str) -> None:
         """Nothing: the store below has no local cache."""
 
     def history_server(self, folder: str) -> HistoryServer | None:
@@ -248,7 +248,7 @@ class FaultyStore:
         """This store: the one below has no local cache."""
         return self
 
-    def forget(self, path: str) -> None:
+    def drop_cached(self, path: str) -> None:
         """Nothing: the store below has no local cache."""
 
     def history_server(self, folder: str) -> HistoryServer | None:

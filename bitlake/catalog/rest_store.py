@@ -162,6 +162,7 @@ class RestStore(ResolvingStore):
 
     def __setstate__(self, state: tuple[Any, ...]) -> None:
         RestStore.__init__(self, None, state[0], state[1])
+        self._checks_cache = False
         self._tables = state[2]
         self._tokens = {root: (token, self._store_with(root, token)) for root, token in state[3].items()}
         self._issues_tokens = bool(self._tokens)
@@ -184,11 +185,12 @@ class RestStore(ResolvingStore):
 
     # --- credentials of the tables' files --------------------------------------------------------------------------
 
-    def _at(self, path: str) -> Store:
+    def store_at(self, path: str) -> Store:
+        """The store of a path, with the credentials that the server issued for its table."""
         table = self._table_of(path) if self._issues_tokens else None
         if table is None or table.external:  # an external table is reached by the lake's own options, as in Paimon
-            return super()._at(path)
-        return self._token_of(table)[1]._at(path)
+            return super().store_at(path)
+        return self._token_of(table)[1].store_at(path)
 
     def _token_of(self, table: RestTable) -> tuple[_DataToken, ResolvingStore]:
         current = self._tokens.get(table.root)
@@ -227,7 +229,8 @@ class RestStore(ResolvingStore):
         return _DataToken(as_options(options), renewal, expires)
 
     def _store_with(self, root: str, token: _DataToken) -> ResolvingStore:
-        return ResolvingStore({**self._options, **options_for(root, token.options)}, self._configured)
+        options = {**self._options, **options_for(root, token.options)}
+        return ResolvingStore(options, self._configured, checks_cache=self._checks_cache)
 
     # --- requests to the server ------------------------------------------------------------------------------------
 
@@ -235,7 +238,7 @@ class RestStore(ResolvingStore):
         """Create a file; a snapshot or schema is created by a request to the server."""
         table, folder, number = self._history(path)
         if table is None:
-            return self._at(path).create(path, data)
+            return self.store_at(path).create(path, data)
         if folder == "snapshot" and number is not None:
             return self._commit(table, path, data, number)
         if folder == "schema" and number is not None:
@@ -246,7 +249,7 @@ class RestStore(ResolvingStore):
         """Write a file; the server writes the hint of the last snapshot, so that one is not written."""
         table, folder, number = self._history(path)
         if table is None or path == table.paths.earliest_hint:
-            self._at(path).write(path, data)
+            self.store_at(path).write(path, data)
         elif folder != "snapshot" or number is not None:
             raise self._refusal(table, path)
 
@@ -255,7 +258,7 @@ class RestStore(ResolvingStore):
         table, folder, number = self._history(path)
         if table is not None and (folder != "snapshot" or number is None or self._is_last(table, number)):
             raise self._refusal(table, path)
-        self._at(path).delete(path)
+        self.store_at(path).delete(path)
 
     def history_server(self, folder: str) -> HistoryServer | None:
         """See :meth:`Store.history_server`; none for external tables."""

@@ -126,8 +126,8 @@ def _first_rows(session: Session, shape: sh.TopRows, scan: TableScan) -> TableSc
 
 def _ranked_expression(session: Session, term: Term, schema: TableSchema) -> IndexedExpression | None:
     """The expression of a term whose values a declared index ranks; None where an engine sorts as well."""
-    if not session.evaluates_alike:
-        return None  # terms are evaluated as in ANSI mode, by this process's time zones
+    if not session.matches_engine:
+        return None
     try:
         expression = indexed_expression(TermBinder(schema.fields, session.timezone).bind(term))
         specs = usable_indexes(schema.options, schema.fields)
@@ -195,8 +195,8 @@ def answer_from_rows(
 def is_computable(session: Session, shape: sh.Aggregates, exact: TableScan) -> bool:
     """Whether :func:`answer_from_rows` may answer a query: told before anything is read."""
     computes = exact.predicate is not None and has_computed(exact.predicate)
-    if computes and not session.evaluates_alike:
-        return False  # terms are evaluated as in ANSI mode, by this process's time zones
+    if computes and not session.matches_engine:
+        return False
     if any(i.kind in (sh.EXISTS, sh.NOT_EXISTS) for i in shape.items):
         return False
     try:
@@ -231,8 +231,7 @@ def _indexed_scan(session: Session, scan: TableScan, predicate: Predicate | None
     """The scan with a WHERE that computes, if declared indexes can evaluate all of it exactly; else None."""
     schema = scan.state.schema
     expressions = indexed_expressions(schema.options, schema.fields)
-    # Terms are evaluated as in ANSI mode, by this process's time zones.
-    if predicate is None or not expressions or not session.evaluates_alike:
+    if predicate is None or not expressions or not session.matches_engine:
         return None
     try:
         bound = bind(predicate, schema.fields, session.timezone)
@@ -296,8 +295,8 @@ def _grouping(session: Session, shape: sh.Aggregates, scan: TableScan) -> tuple[
         kind = fields[column].type
         if isinstance(kind, AtomicType) and kind.root in TIMESTAMPS and (kind.precision or 0) > _MICROSECONDS:
             raise NeedsData  # Spark cuts them, and groups what is left
-    if any(key.terms for key in shape.keys) and not session.evaluates_alike:
-        raise NeedsData  # terms are evaluated as in ANSI mode, by this process's time zones
+    if any(key.terms for key in shape.keys) and not session.matches_engine:
+        raise NeedsData
     binder = TermBinder(scan.state.schema.fields, session.timezone)
     keys = [GroupKey(k.column, tuple(binder.bind(term) for term in k.terms)) for k in shape.keys]
     return keys, list(dict.fromkeys(Aggregate(i.kind, i.column) for i in shape.items if i.kind != sh.KEY))

@@ -223,12 +223,15 @@ class Session:
 
     @property
     def is_ansi(self) -> bool:
-        """Whether expressions have ANSI's meaning: Spark's default, unless a variable of its environment says so."""
+        """Whether expressions follow ANSI SQL: ``spark.sql.ansi.enabled``, which is true by default.
+
+        Where it is not set, the variable SPARK_ANSI_SQL_MODE=false of the environment makes it false, as in Spark.
+        """
         return self.is_on("spark.sql.ansi.enabled", default=os.environ.get("SPARK_ANSI_SQL_MODE") != "false")
 
     @property
-    def evaluates_alike(self) -> bool:
-        """Whether terms that are evaluated in this process have the values that they have in the engine."""
+    def matches_engine(self) -> bool:
+        """Whether this process evaluates terms as the engine does: in ANSI mode, and by the same time zone rules."""
         return self.is_ansi
 
     @property
@@ -358,7 +361,7 @@ class Session:
     def check_meaning(self) -> None:
         """Raise :class:`NeedsSpark` if the session gives expressions another meaning than Spark's default, ANSI's."""
         if not self.is_ansi:
-            raise NeedsSpark("an expression with 'spark.sql.ansi.enabled' = false")
+            raise NeedsSpark("an expression with 'spark.sql.ansi.enabled' = false, or SPARK_ANSI_SQL_MODE=false")
 
     def scans(self, text: SqlText) -> tuple[QueryAnalysis, tuple[TableScan, ...]]:
         """Return a scan for each lake table of a query, in the order of its text; nothing is read."""

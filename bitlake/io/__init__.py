@@ -15,14 +15,18 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from bitlake.errors import InvalidRequest, UnsupportedFeature
-from bitlake.io.base import FileInfo, HistoryServer, Store, by_path, has_cheap_rename, scheme_of
+from bitlake.io.base import DelegatingStore, FileInfo, HistoryServer, Store, has_cheap_rename, scheme_of
 from bitlake.io.local import LocalStore
 
 __all__ = ["FileInfo", "HistoryServer", "Store", "has_cheap_rename", "open_store"]
 
 
 def open_store(
-    uri: str, options: Mapping[str, str] | None = None, *, configured: Mapping[str, str] | None = None
+    uri: str,
+    options: Mapping[str, str] | None = None,
+    *,
+    configured: Mapping[str, str] | None = None,
+    checks_cache: bool = True,
 ) -> Store:
     """Open the store of a plain path or a URI: ``file:``, ``s3://``, ``gs://``, ``abfss://``, ``az://``, ``hdfs://``,
     ``webhdfs://``, ``memory://``.
@@ -32,7 +36,8 @@ def open_store(
     ``configured`` is a larger configuration, such as a Spark session's, from which the options for this store are
     taken.
 
-    Raises :class:`UnsupportedFeature` for any other scheme, and :class:`InvalidRequest` for unknown options.
+    Raises :class:`UnsupportedFeature` for any other scheme, and :class:`InvalidRequest` for unknown options and, with
+    ``checks_cache``, for a local cache whose folder cannot be written.
     """
     scheme = scheme_of(uri)
     if scheme == "file":
@@ -46,7 +51,8 @@ def open_store(
     store = _open_remote(uri, scheme, local_cache.without_cache(options or {}), configured)
     if cache is None or scheme == "memory":
         return store
-    local_cache.check_folder(cache)
+    if checks_cache:
+        local_cache.check_folder(cache)
     return local_cache.CachedStore(store, cache)
 
 
@@ -74,7 +80,7 @@ def _open_remote(uri: str, scheme: str, options: Mapping[str, str], configured: 
 _COPY_BYTES = 8 << 20
 
 
-class ResolvingStore(Store):
+class ResolvingStore(DelegatingStore):
     """The :class:`~bitlake.io.base.Store` of any path.
 
     ``options`` and ``configured`` are as in :func:`bitlake.io.open_store`; with ``home``, a path, the options are
@@ -82,15 +88,20 @@ class ResolvingStore(Store):
     """
 
     def __init__(
-        self, options: Mapping[str, str] | None, configured: Mapping[str, str] | None, home: str | None = None
+        self,
+        options: Mapping[str, str] | None,
+        configured: Mapping[str, str] | None,
+        home: str | None = None,
+        checks_cache: bool = True,
     ) -> None:
         self._options = dict(options or {})
         self._configured = dict(configured or {})
         self._home = home
+        self._checks_cache = checks_cache
         self._stores: dict[tuple[str, str], Store] = {}
         self._lock = threading.Lock()
         if home is not None:
-            self._at(home)  # detects wrong options immediately
+            self.store_at(home)  # detects wrong options immediately
 
     def __repr__(self) -> str:
         return f"ResolvingStore({self._home!r})"
@@ -116,9 +127,11 @@ class ResolvingStore(Store):
         return self._options, self._configured, self._home
 
     def __setstate__(self, state: Any) -> None:
-        ResolvingStore.__init__(self, *state)
+        options, configured, home = state
+        ResolvingStore.__init__(self, options, configured, home, False)  # the machine of a task has another disk
 
-    def _at(self, path: str) -> Store:
+    def store_at(self, path: str) -> Store:
+        """The store of a path's scheme and bucket or host, opened at the first use."""
         scheme = "file" if path[:1] == "/" else scheme_of(path)
         key = (scheme, "" if scheme == "file" else urlsplit(path).netloc)
         store = self._stores.get(key)
@@ -133,44 +146,23 @@ class ResolvingStore(Store):
         if scheme == "file":
             return open_store(path)
         if self._home is not None and scheme != scheme_of(self._home):
-            return open_store(path, {}, configured={**self._configured, **self._options})
-        return open_store(path, self._options, configured=self._configured)
-
-    read = by_path("read")
-    read_tagged = by_path("read_tagged")
-    read_range = by_path("read_range")
-    read_ranges = by_path("read_ranges")
-    read_part = by_path("read_part")
-    size = by_path("size")
-    exists = by_path("exists")
-    dir_exists = by_path("dir_exists")
-    list = by_path("list")
-    names = by_path("names")
-    list_below = by_path("list_below")
-    list_page = by_path("list_page")
-    create = by_path("create")
-    write = by_path("write")
-    delete = by_path("delete")
-    delete_dir = by_path("delete_dir")
-    make_dirs = by_path("make_dirs")
-    local_path = by_path("local_path")
-    open_output = by_path("open_output")
-    open_input = by_path("open_input")
-    copy_dir = by_path("copy_dir")
-    forget = by_path("forget")
+            options, configured = {}, {**self._configured, **self._options}
+        else:
+            options, configured = self._options, self._configured
+        return open_store(path, options, configured=configured, checks_cache=self._checks_cache)
 
     def delete_all(self, paths: Sequence[str]) -> None:
         """Delete many files, those of one store together."""
         groups: dict[int, tuple[Store, builtins.list[str]]] = {}
         for path in paths:
-            store = self._at(path)
+            store = self.store_at(path)
             groups.setdefault(id(store), (store, []))[1].append(path)
         for store, names in groups.values():
             store.delete_all(names)
 
     def rename(self, source: str, target: str) -> None:
         """Move a file; from one store to another it is copied, and the source deleted."""
-        origin, place = self._at(source), self._at(target)
+        origin, place = self.store_at(source), self.store_at(target)
         if origin is place:
             origin.rename(source, target)
             return

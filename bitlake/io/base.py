@@ -106,7 +106,7 @@ class Store(Protocol):
         """The same files without a local cache (:mod:`bitlake.io.local_cache`)."""
         return self
 
-    def forget(self, path: str) -> None:
+    def drop_cached(self, path: str) -> None:
         """Drop what a local cache keeps of a file that turned out to be damaged; someone may replace the file."""
         return
 
@@ -234,13 +234,42 @@ class Store(Protocol):
         return False
 
 
-def by_path(name: str) -> Any:
-    """A method of :class:`Store` that another store carries out: the one that the method ``_at`` returns for a path."""
-
-    def call(self: Any, path: Any, *arguments: Any, **options: Any) -> Any:
-        return getattr(self._at(path), name)(path, *arguments, **options)
+def _by_path(name: str) -> Any:
+    def call(self: Any, path: str, *arguments: Any, **options: Any) -> Any:
+        return getattr(self.store_at(path), name)(path, *arguments, **options)
 
     return call
+
+
+class DelegatingStore(Store):
+    """A store whose methods other stores carry out, each the one of its path."""
+
+    def store_at(self, path: str) -> Store:
+        """The store of a path."""
+        raise NotImplementedError
+
+    read = _by_path("read")
+    read_tagged = _by_path("read_tagged")
+    read_range = _by_path("read_range")
+    read_ranges = _by_path("read_ranges")
+    read_part = _by_path("read_part")
+    size = _by_path("size")
+    exists = _by_path("exists")
+    dir_exists = _by_path("dir_exists")
+    list = _by_path("list")
+    names = _by_path("names")
+    list_below = _by_path("list_below")
+    list_page = _by_path("list_page")
+    create = _by_path("create")
+    write = _by_path("write")
+    delete = _by_path("delete")
+    delete_dir = _by_path("delete_dir")
+    make_dirs = _by_path("make_dirs")
+    local_path = _by_path("local_path")
+    open_output = _by_path("open_output")
+    open_input = _by_path("open_input")
+    copy_dir = _by_path("copy_dir")
+    drop_cached = _by_path("drop_cached")
 
 
 def _reopened(kind: type[Any], state: Any, cache_bytes: int) -> Any:

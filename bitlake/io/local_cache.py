@@ -38,15 +38,27 @@ import os
 import re
 import threading
 import zlib
-from collections.abc import Iterable, Mapping, Sequence
+from array import array
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple, Protocol
 
+import numpy as np
+
 from bitlake import _clock
 from bitlake.errors import BitlakeError, InvalidRequest, StorageUnavailable
-from bitlake.io.base import WHOLE_FILE_BYTES, Range, Store, by_path, check_ends, check_ranges, check_whole, scheme_of
+from bitlake.io.base import (
+    WHOLE_FILE_BYTES,
+    DelegatingStore,
+    Range,
+    Store,
+    check_ends,
+    check_ranges,
+    check_whole,
+    scheme_of,
+)
 from bitlake.io.remote_files import ranged_input
 from bitlake.metadata.option_types import parse_bool, parse_memory
 from bitlake.runtime import Cache, CacheBudget
@@ -55,7 +67,7 @@ PREFIX = "local-cache."
 """The prefix of the options, as of Paimon's catalogs."""
 SESSION_PREFIX = "spark.bitlake." + PREFIX
 """The prefix of the same options as settings of a Spark session."""
-KINDS = ("meta", "global-index", "bucket-index", "data", "file-index")
+FILE_KINDS = ("meta", "global-index", "bucket-index", "data", "file-index")
 """Kinds of files, by the names that Paimon gives them in ``local-cache.whitelist``."""
 _DEFAULT_KINDS = "meta,global-index"
 _DEFAULT_BLOCK = 1 << 20
@@ -65,26 +77,28 @@ _MEMORY_BYTES = 256 << 20
 _DISK_BYTES = 10 << 30
 """The size of a cache without ``local-cache.max-size``, as in pypaimon.  Paimon's Java engines have no limit then."""
 _NAMES = ("enabled", "dir", "max-size", "block-size", "whitelist")
+_REMEDY = f"choose another one as '{PREFIX}dir', or set '{PREFIX}enabled' to false"
 _UUID = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}")
 _FOLDER = "bitlake-blocks-1"
 _BLOCK_NAME = re.compile(r"[0-9a-f]{64}")
 _TRAILER = 12
 _USED_SECONDS = 60.0
 """A block's modification time is renewed if it is older."""
-_LOOKED, _LOOK_SECONDS = "looked", 600.0
+_SCAN_MARKER, _SCAN_SECONDS = "looked", 600.0
 """A process looks at a folder when it first writes a block, if none has done so for ten minutes."""
 _LEFTOVER_SECONDS = 3600.0
 """A hidden file of this age is left by a process that was killed."""
-_PATIENCE_SECONDS = 60.0
-"""A thread waits for another one's fetch at most so long, then fetches itself."""
-_SIZES_KEPT = 100_000
+_FETCH_WAIT_SECONDS = 60.0
+"""A thread waits this long for another thread's fetch, then fetches the blocks itself."""
+_MAX_SIZES = 100_000
 
 
 class Block(NamedTuple):
-    """A block's bytes, and the size of its file."""
+    """A block's bytes, and the size of its file.  ``is_hit``: the cache had it, and it was not fetched."""
 
     data: bytes
     file_size: int
+    is_hit: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,11 +146,11 @@ def cache_options(given: Mapping[str, str], configured: Mapping[str, str]) -> Ca
             f"the storage option '{PREFIX}max-size' must be at least eight blocks of '{PREFIX}block-size', not "
             f"{size:,} bytes with blocks of {block:,}"
         )
-    kinds = frozenset(k.strip().lower() for k in values.get("whitelist", _DEFAULT_KINDS).split(",") if k.strip())
-    if kinds - set(KINDS):
+    kinds = frozenset(k.strip().lower() for k in (values.get("whitelist") or _DEFAULT_KINDS).split(",") if k.strip())
+    if kinds - set(FILE_KINDS):
         raise InvalidRequest(
-            f"the storage option '{PREFIX}whitelist' lists kinds of files, of {', '.join(KINDS)}; "
-            f"'{min(kinds - set(KINDS))}' is none of them"
+            f"unknown kind of file '{min(kinds - set(FILE_KINDS))}' in '{PREFIX}whitelist'; expected some of "
+            f"{', '.join(FILE_KINDS)}"
         )
     return CacheOptions(folder, size, block, kinds)
 
@@ -179,7 +193,7 @@ def _parsed(values: Mapping[str, str], name: str, parse: Any, default: Any, expe
 
 
 def file_kind(path: str) -> str | None:
-    """Return the kind of a file that never changes, of :data:`KINDS`; None for files that may be replaced.
+    """Return the kind of a file that never changes, of :data:`FILE_KINDS`; None for files that may be replaced.
 
     >>> file_kind("s3://b/t/bucket-0/data-6f9619ff-8b86-d011-b42d-00c04fc964ff-0.parquet")
     'data'
@@ -189,6 +203,8 @@ def file_kind(path: str) -> str | None:
     name = path.rpartition("/")[2]
     if _UUID.search(name) is None or name.startswith((".", "tag-", "consumer-", "service-")):
         return None
+    if path.rpartition("/")[0].rpartition("/")[2].startswith("."):
+        return None  # in a hidden folder are files of one job, which reads them once
     if name.endswith(".index"):
         return "global-index" if "global-index-" in name else "file-index"
     if "manifest" in name or name.startswith("stat-"):
@@ -199,7 +215,7 @@ def file_kind(path: str) -> str | None:
 # --- where blocks are kept --------------------------------------------------------------------------------------------
 
 
-class Blocks(Protocol):
+class BlockCache(Protocol):
     """Keeps blocks by a key.  Threads may share it."""
 
     def get(self, key: str) -> Block | None:
@@ -216,22 +232,22 @@ class Blocks(Protocol):
         """Whether blocks cannot be kept now, so that fetching whole ones would be in vain."""
 
 
-class MemoryBlocks:
-    """Blocks in this process's memory."""
+class MemoryBlockCache:
+    """BlockCache in this process's memory."""
 
     def __init__(self, size: int) -> None:
         self._cache: Cache[str, Block] = Cache(CacheBudget(size))
 
     def get(self, key: str) -> Block | None:
-        """See :meth:`Blocks.get`."""
+        """See :meth:`BlockCache.get`."""
         return self._cache.get(key)
 
     def put(self, key: str, block: Block) -> None:
-        """See :meth:`Blocks.put`."""
+        """See :meth:`BlockCache.put`."""
         self._cache.put(key, block, len(block.data) + len(key))
 
     def discard(self, key: str) -> None:
-        """See :meth:`Blocks.discard`."""
+        """See :meth:`BlockCache.discard`."""
         self._cache.discard(key)
 
     @property
@@ -244,28 +260,29 @@ class MemoryBlocks:
         self._cache.clear()
 
 
-class DiskBlocks:
-    """Blocks in a folder of the local disk; the layout is this module's.
+class DiskBlockCache:
+    """BlockCache in a folder of the local disk; the layout is this module's.
 
     Processes that share the folder count what they write themselves, and look at the folder again after an eighth of
     its size: together they may exceed it by that much each.
     """
 
-    def __init__(self, folder: str, size: int) -> None:
+    def __init__(self, folder: str, size: int, block_size: int) -> None:
         self._root = f"{folder}/{_FOLDER}"
-        self._most = size
+        self._max_size = size
+        self._longest = block_size + _TRAILER
         self._lock = threading.Lock()
-        self._unseen: int | None = None
+        self._written_since_scan: int | None = None
         """Bytes written since the folder was last looked at; None: nothing was written yet."""
         self._failed_ms: int | None = None
         """When a block could not be written; None: the last one could."""
 
     def get(self, key: str) -> Block | None:
-        """See :meth:`Blocks.get`."""
+        """See :meth:`BlockCache.get`."""
         path = self._path(key)
         try:
             with open(path, "rb") as file:
-                raw = file.read()
+                raw = file.read(self._longest + 1)
                 used = os.fstat(file.fileno()).st_mtime
         except OSError:
             return None
@@ -273,13 +290,14 @@ class DiskBlocks:
             with suppress(OSError):  # the folder may be readable only
                 os.utime(path)
         data, size, checksum = raw[:-_TRAILER], raw[-_TRAILER:-4], raw[-4:]
-        if len(raw) < _TRAILER or zlib.crc32(size, zlib.crc32(data)) != int.from_bytes(checksum, "little"):
+        valid = zlib.crc32(size, zlib.crc32(data)) == int.from_bytes(checksum, "little")
+        if not valid or not _TRAILER <= len(raw) <= self._longest:
             self.discard(key)
             return None
         return Block(data, int.from_bytes(size, "little"))
 
     def put(self, key: str, block: Block) -> None:
-        """See :meth:`Blocks.put`."""
+        """See :meth:`BlockCache.put`."""
         size = block.file_size.to_bytes(8, "little")
         checksum = zlib.crc32(size, zlib.crc32(block.data)).to_bytes(4, "little")
         length = len(block.data) + _TRAILER
@@ -303,7 +321,7 @@ class DiskBlocks:
         self._wrote(length)
 
     def discard(self, key: str) -> None:
-        """See :meth:`Blocks.discard`."""
+        """See :meth:`BlockCache.discard`."""
         with suppress(OSError):
             os.unlink(self._path(key))
 
@@ -317,61 +335,70 @@ class DiskBlocks:
 
     def _wrote(self, length: int) -> None:
         with self._lock:
-            first = self._unseen is None
-            self._unseen = (self._unseen or 0) + length
-            if self._unseen <= self._most // 8 and not (first and self._is_due()):
+            first = self._written_since_scan is None
+            self._written_since_scan = (self._written_since_scan or 0) + length
+            if self._written_since_scan <= self._max_size // 8 and not (first and self._is_scan_due()):
                 return
-            self._unseen = 0
+            self._written_since_scan = 0
         self._evict()
 
-    def _is_due(self) -> bool:
+    def _is_scan_due(self) -> bool:
         """Whether no process has looked at the folder lately."""
         try:
-            seen = os.stat(f"{self._root}/{_LOOKED}").st_mtime
+            seen = os.stat(f"{self._root}/{_SCAN_MARKER}").st_mtime
         except OSError:
             return True
-        return _clock.now_ms() / 1000 - seen > _LOOK_SECONDS
+        return _clock.now_ms() / 1000 - seen > _SCAN_SECONDS
 
     def _evict(self) -> None:
         """If less than an eighth of the size is free, delete the least recently used blocks until a quarter is."""
-        found: list[tuple[float, int, str]] = []
-        with suppress(OSError), open(f"{self._root}/{_LOOKED}", "w") as mark:
+        with suppress(OSError), open(f"{self._root}/{_SCAN_MARKER}", "w") as mark:
             mark.write("The time of this file is when a process last looked at the sizes of all blocks.\n")
         now = _clock.now_ms() / 1000
+        times, sizes = array("d"), array("q")  # and no paths, of which there may be a million
         for path, state in self._files():
             if _BLOCK_NAME.fullmatch(path.rpartition("/")[2]):
-                found.append((state.st_mtime, state.st_size, path))
+                times.append(state.st_mtime)
+                sizes.append(state.st_size)
             elif path.endswith(".tmp") and now - state.st_mtime > _LEFTOVER_SECONDS:
                 with suppress(OSError):
                     os.unlink(path)
-        total = sum(size for _, size, _ in found)
-        if total <= self._most - self._most // 8:
+        excess = sum(sizes) - self._max_size * 3 // 4
+        if excess <= self._max_size // 8:
             return
-        for _, size, path in sorted(found):
-            if total <= self._most * 3 // 4:
+        used, order = np.frombuffer(times), np.argsort(times)
+        removed = np.cumsum(np.frombuffer(sizes, np.int64)[order])
+        latest = used[order[min(int(np.searchsorted(removed, excess)), len(order) - 1)]]
+        for path, state in self._files():
+            if excess <= 0:
                 return
-            with suppress(OSError):
-                os.unlink(path)
-            total -= size
-
-    def _files(self) -> Iterable[tuple[str, os.stat_result]]:
-        with suppress(OSError):
-            for folder in os.scandir(self._root):
-                if len(folder.name) != 2 or not folder.is_dir(follow_symlinks=False):
-                    continue
+            if state.st_mtime <= latest and _BLOCK_NAME.fullmatch(path.rpartition("/")[2]):
                 with suppress(OSError):
-                    for file in os.scandir(folder.path):
-                        with suppress(OSError):  # another process deletes, too
-                            if file.is_file(follow_symlinks=False):
-                                yield file.path, file.stat(follow_symlinks=False)
+                    os.unlink(path)
+                excess -= state.st_size
+
+    def _files(self) -> Iterator[tuple[str, os.stat_result]]:
+        with suppress(OSError), os.scandir(self._root) as folders:
+            for folder in folders:
+                if len(folder.name) == 2 and folder.is_dir(follow_symlinks=False):
+                    yield from self._files_in(folder.path)
+
+    def _files_in(self, folder: str) -> Iterator[tuple[str, os.stat_result]]:
+        with suppress(OSError), os.scandir(folder) as files:
+            for file in files:
+                with suppress(OSError):  # another process deletes, too
+                    if file.is_file(follow_symlinks=False):
+                        yield file.path, file.stat(follow_symlinks=False)
 
 
 class _Shared:
-    """What stores with equal options share in this process, also the stores of one Spark worker's tasks."""
+    """State that stores of this process share whose options are equal, ``kinds`` aside; it stays from task to task."""
 
     def __init__(self, options: CacheOptions) -> None:
-        self.blocks: Blocks = (
-            MemoryBlocks(options.max_size) if options.folder is None else DiskBlocks(options.folder, options.max_size)
+        self.blocks: BlockCache = (
+            MemoryBlockCache(options.max_size)
+            if options.folder is None
+            else DiskBlockCache(options.folder, options.max_size, options.block_size)
         )
         self.lock = threading.Lock()
         self.fetches: dict[str, Future[dict[str, Block]]] = {}
@@ -381,43 +408,42 @@ class _Shared:
 
 
 @functools.cache
-def _of_process() -> dict[tuple[int, CacheOptions], _Shared]:
+def _process_state() -> dict[tuple[int, CacheOptions], _Shared]:
     """By process, since a fork has neither the threads nor the state of the locks of its parent."""
     return {}
 
 
 def _shared(options: CacheOptions) -> _Shared:
     key = os.getpid(), replace(options, kinds=frozenset())
-    return _of_process().get(key) or _of_process().setdefault(key, _Shared(options))
+    return _process_state().get(key) or _process_state().setdefault(key, _Shared(options))
 
 
-class _Found(threading.local):
-    """Bytes that a thread read from local caches; of reads that found some of their blocks, a share."""
+class _Hits(threading.local):
+    """Bytes that a thread read from local caches."""
 
     bytes = 0
 
 
-_found = _Found()
+_hits = _Hits()
 
 
-def _count_found(size: int) -> None:
-    _found.bytes += size
-
-
-def found_bytes() -> int:
+def hit_bytes() -> int:
     """Return how many bytes this thread has read from local caches."""
-    return _found.bytes
+    return _hits.bytes
 
 
 def clear_memory() -> None:
     """Drop the blocks in this process's memory."""
-    for shared in list(_of_process().values()):
-        if isinstance(shared.blocks, MemoryBlocks):
+    for shared in list(_process_state().values()):
+        if isinstance(shared.blocks, MemoryBlockCache):
             shared.blocks.clear()
 
 
 def check_folder(options: CacheOptions) -> None:
-    """Create the folder of a cache; raises :class:`InvalidRequest` if it cannot be written."""
+    """Create the folder of a cache; raises :class:`InvalidRequest` if it cannot be written.
+
+    For the process that a user connects in; elsewhere such a folder serves the blocks that it has.
+    """
     if options.folder is None:
         return
     root = f"{options.folder}/{_FOLDER}"
@@ -425,21 +451,21 @@ def check_folder(options: CacheOptions) -> None:
         os.makedirs(root, mode=0o700, exist_ok=True)
         writable = os.access(root, os.W_OK | os.X_OK)
     except OSError as e:
-        raise InvalidRequest(f"the folder of '{PREFIX}dir', {options.folder}, cannot be created: {e.strerror}") from e
+        raise InvalidRequest(f"cannot create the local cache's folder {options.folder}: {e.strerror}; {_REMEDY}") from e
     if not writable:
-        raise InvalidRequest(f"the folder of '{PREFIX}dir', {options.folder}, cannot be written")
+        raise InvalidRequest(f"cannot write the local cache's folder {options.folder}; {_REMEDY}")
 
 
 # --- the store --------------------------------------------------------------------------------------------------------
 
 
-class CachedStore(Store):
+class CachedStore(DelegatingStore):
     """A remote :class:`~bitlake.io.base.Store` whose unchanging files are read through a local cache."""
 
     def __init__(self, store: Store, options: CacheOptions) -> None:
         self._store = store
         self._options = options
-        self._place = repr(store.location)
+        self._location = repr(store.location)
 
     def __repr__(self) -> str:
         return f"CachedStore({self._store!r})"
@@ -466,55 +492,49 @@ class CachedStore(Store):
         self._store.caches = self.caches
         return self._store
 
-    def _at(self, path: str | Sequence[str]) -> Store:
+    def store_at(self, path: str) -> Store:
+        """The store below."""
         return self._store
 
-    read_tagged = by_path("read_tagged")
-    size = by_path("size")
-    exists = by_path("exists")
-    dir_exists = by_path("dir_exists")
-    list = by_path("list")
-    names = by_path("names")
-    list_below = by_path("list_below")
-    list_page = by_path("list_page")
-    create = by_path("create")
-    write = by_path("write")
-    delete = by_path("delete")
-    delete_all = by_path("delete_all")
-    delete_dir = by_path("delete_dir")
-    make_dirs = by_path("make_dirs")
-    local_path = by_path("local_path")
-    open_output = by_path("open_output")
-    copy_dir = by_path("copy_dir")
-    rename = by_path("rename")
+    def delete_all(self, paths: Sequence[str]) -> None:
+        """See :meth:`Store.delete_all`."""
+        self._store.delete_all(paths)
+
+    def rename(self, source: str, target: str) -> None:
+        """See :meth:`Store.rename`."""
+        self._store.rename(source, target)
 
     # --- reading ---------------------------------------------------------------------------------------------------
 
-    def _is_kept(self, path: str) -> bool:
+    def _is_cacheable(self, path: str) -> bool:
         return file_kind(path) in self._options.kinds
 
     def read(self, path: str, limit: int = WHOLE_FILE_BYTES) -> bytes:
-        """The whole file: from blocks if the first one is kept, else by one request."""
-        if not self._is_kept(path):
+        """The whole file: from blocks if the first one is kept, else by one request.  Errors are the store's."""
+        if not self._is_cacheable(path):
             return self._store.read(path, limit)
         kept = _shared(self._options).blocks
         first = kept.get(self._key(path, 0))
         if first is None:
             data = self._store.read(path, limit)
             size = self._options.block_size
-            for number in range(max(1, -(-len(data) // size))):
+            for number in range(0 if kept.is_failing else max(1, -(-len(data) // size))):
                 block = Block(data[number * size : (number + 1) * size], len(data))
                 kept.put(self._key(path, number), block)
             return data
         check_whole(path, first.file_size, limit)
         if len(first.data) < first.file_size:
             return self.read_range(path, 0, first.file_size)
-        _count_found(first.file_size)
+        _hits.bytes += first.file_size
         return first.data
 
+    def read_range(self, path: str, offset: int, length: int) -> bytes:
+        """A range, as by :meth:`read_ranges`."""
+        return self.read_ranges(path, [(offset, length)])[0]
+
     def read_ranges(self, path: str, ranges: Sequence[Range]) -> builtins.list[bytes]:
-        """Several ranges; the missing blocks are fetched together."""
-        if not self._is_kept(path) or not any(length for _, length in ranges):
+        """Several ranges; the missing blocks are fetched together.  Errors are the store's."""
+        if not self._is_cacheable(path) or not any(length for _, length in ranges):
             return self._store.read_ranges(path, ranges)
         check_ranges(path, ranges)
         blocks = self._read(path, ranges)
@@ -525,7 +545,7 @@ class CachedStore(Store):
 
     def read_part(self, path: str, offset: int, length: int) -> tuple[bytes, int]:
         """The bytes that the file has, and its size."""
-        if not self._is_kept(path):
+        if not self._is_cacheable(path):
             return self._store.read_part(path, offset, length)
         wanted = (offset, max(1, length))
         blocks = self._read(path, [wanted])
@@ -535,7 +555,7 @@ class CachedStore(Store):
 
     def open_input(self, path: str, size: int | None = None) -> Any:
         """An Arrow file that reads ranges."""
-        if not self._is_kept(path):
+        if not self._is_cacheable(path):
             return self._store.open_input(path, size)
         return ranged_input(self.read_range, path, self.size(path) if size is None else size)
 
@@ -546,27 +566,32 @@ class CachedStore(Store):
 
     def _cut(self, blocks: Mapping[int, Block], each: Range) -> bytes:
         """The bytes of a range, of which all blocks are there."""
-        numbers = self._numbers(each)
+        numbers, size, (offset, length) = self._numbers(each), self._options.block_size, each
         if not numbers:
             return b""
-        start, (offset, length) = numbers[0] * self._options.block_size, each
+        for n in numbers:
+            if blocks[n].is_hit:
+                within = min(offset + length, n * size + len(blocks[n].data)) - max(offset, n * size)
+                _hits.bytes += max(0, within)
+        start = numbers[0] * size
         data = blocks[numbers[0]].data if len(numbers) == 1 else b"".join(blocks[n].data for n in numbers)
         return data[offset - start : offset - start + length]
 
     def _key(self, path: str, number: int) -> str:
-        parts = (self._place, path, str(self._options.block_size), str(number))
+        parts = (self._location, path, str(self._options.block_size), str(number))
         return hashlib.sha256("\0".join(parts).encode()).hexdigest()
 
-    def forget(self, path: str) -> None:
+    def drop_cached(self, path: str) -> None:
         """Drop the blocks of a file."""
-        if not self._is_kept(path):
+        if not self._is_cacheable(path):
             return
         shared, first = _shared(self._options), self._key(path, 0)
-        block, size = shared.blocks.get(first), shared.sizes.pop(first, 0)
-        size = max(size, 0 if block is None else block.file_size)
-        with suppress(BitlakeError):  # a file that is gone, or that cannot be reached
-            size = max(size, self._store.size(path))
-        for number in self._numbers((0, max(1, size))):
+        block, size = shared.blocks.get(first), shared.sizes.pop(first, None)
+        size = size if block is None else block.file_size
+        if size is None:
+            with suppress(BitlakeError):  # a file that is gone, or that cannot be reached
+                size = self._store.size(path)
+        for number in self._numbers((0, max(1, size or 0))):
             shared.blocks.discard(self._key(path, number))
 
     # --- missing blocks --------------------------------------------------------------------------------------------
@@ -578,11 +603,11 @@ class CachedStore(Store):
         """
         shared = _shared(self._options)
         keys = {n: self._key(path, n) for n in sorted({n for each in ranges for n in self._numbers(each)})}
-        blocks = {n: block for n, key in keys.items() if (block := shared.blocks.get(key)) is not None}
+        stored = ((n, shared.blocks.get(key)) for n, key in keys.items())
+        blocks = {n: block._replace(is_hit=True) for n, block in stored if block is not None}
         missing = {n: key for n, key in keys.items() if n not in blocks}
         if missing and shared.blocks.is_failing:
             return None
-        _count_found(sum(length for _, length in ranges if length) * len(blocks) // len(keys))
         if missing:
             known = next(iter(blocks.values())).file_size if blocks else shared.sizes.get(self._key(path, 0))
             blocks |= self._fetched(shared, path, missing, known)
@@ -600,31 +625,37 @@ class CachedStore(Store):
             with shared.lock:
                 for n, key in missing.items():
                     running = shared.fetches.get(key)
-                    if running is None or running.done():
+                    if running is None or (running.done() and key not in running.result()):
                         shared.fetches[key] = fetch
                         own.append(n)
                     else:
                         others[n] = running
-            if own:
-                blocks = self._fetch(path, own, file_size)
-                if len(shared.sizes) >= _SIZES_KEPT:
+            # Another thread may have fetched some since they were looked for.
+            stored = ((n, shared.blocks.get(missing[n])) for n in own)
+            blocks = {n: block for n, block in stored if block is not None}
+            wanted = [n for n in own if n not in blocks]
+            if wanted:
+                blocks |= self._fetch(path, wanted, file_size)
+                if len(shared.sizes) >= _MAX_SIZES:
                     shared.sizes.clear()
-                shared.sizes[self._key(path, 0)] = blocks[min(own)].file_size
-            for n in own:
+                shared.sizes[self._key(path, 0)] = blocks[wanted[0]].file_size
+            fetch.set_result({missing[n]: block for n, block in blocks.items()})
+            for n in wanted:
                 if blocks[n].data or not n:  # not what lies beyond the file's end
                     shared.blocks.put(missing[n], blocks[n])
         finally:  # also where the user interrupts a query: others must not wait for it
-            fetch.set_result({missing[n]: block for n, block in blocks.items()})
+            if not fetch.done():
+                fetch.set_result({})
             with shared.lock:
                 for n in own:
                     if shared.fetches.get(missing[n]) is fetch:
                         del shared.fetches[missing[n]]
         blocks |= {n: block for n, f in others.items() if (block := _awaited(f).get(missing[n])) is not None}
-        failed = [n for n in others if n not in blocks]
-        return blocks | (self._fetch(path, failed, file_size) if failed else {})
+        failed = {n: missing[n] for n in others if n not in blocks}
+        return blocks | (self._fetched(shared, path, failed, file_size) if failed else {})
 
     def _fetch(self, path: str, numbers: Sequence[int], file_size: int | None) -> dict[int, Block]:
-        """Read blocks of the store: neighbours by one request; the first request tells an unknown size."""
+        """Read blocks of the store, neighbours by one request.  The first request returns a size that is unknown."""
         size = self._options.block_size
         runs = _runs(numbers)
         parts: builtins.list[bytes] = []
@@ -649,7 +680,7 @@ class CachedStore(Store):
 def _awaited(fetch: Future[dict[str, Block]]) -> dict[str, Block]:
     """The blocks of another thread's fetch; none if it failed or does not end."""
     try:
-        return fetch.result(_PATIENCE_SECONDS)
+        return fetch.result(_FETCH_WAIT_SECONDS)
     except TimeoutError:
         return {}
 

@@ -323,7 +323,7 @@ def hadoop_settings(given: Mapping[str, str], lenient: Mapping[str, str]) -> tup
     return settings, rest
 
 
-def options_for(configuration: Mapping[str, str]) -> dict[str, str]:
+def session_options(configuration: Mapping[str, str]) -> dict[str, str]:
     """The options of a Spark session's settings that both clients of HDFS know."""
     found = {}
     for key, value in configuration.items():

@@ -176,7 +176,7 @@ def _with_size_mismatch(store: Store, task: FileTask, error: CorruptError) -> Co
 def forget_file(store: Store, path: str) -> None:
     """Drop what is cached of a data file that turned out to be damaged or missing."""
     store.caches[_FOOTERS].discard(path)
-    store.forget(path)
+    store.drop_cached(path)
 
 
 def position_array(positions: Int64s | range) -> Int64s:

@@ -125,7 +125,7 @@ def _load(
             for file, (_, where), frame in zip(files, located, frames, strict=True)
         ]
     except CorruptError as e:
-        store.forget(path)
+        store.drop_cached(path)
         raise e if e.path else e.within(path) from e
     except NotFound as e:
         raise NotFound(

@@ -80,8 +80,8 @@ def open_file_index(
     cache, key = store.caches[_INDEXES], (path, "")
     index = cache.get(key)
     if index is None or index.problems:
-        if index is not None:
-            store.forget(path)
+        if index is not None:  # it had problems: what a local cache has of it may be damaged
+            store.drop_cached(path)
         remote = store.local_path(path) is None
         first = _START if not remote else _REMOTE_WHOLE if few else _REMOTE_START
         start, length = store.read_part(path, 0, first)

@@ -19,7 +19,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -80,7 +80,6 @@ class PagesLeft:
     by: tuple[str, ...]
 
 
-_Fetch = Callable[[Sequence[tuple[int, int]]], Sequence[bytes]]
 Fields = Mapping[str, tuple[DataField, DataField]]
 """The columns of a predicate by name, each as the table's field and as the file's."""
 
@@ -141,9 +140,10 @@ def pages_left(
 
 @dataclass(frozen=True, slots=True)
 class PrunedPages:
-    """The pages of a column: their first rows, closed by the number of rows, and the bounds by which they are pruned.
+    """The pages of a column, and the bounds by which they are pruned.
 
-    Bounds are those of the table's values: texts as bytes, other values as physical numbers.
+    ``starts``: the first row of each page, then the number of rows.  Bounds are those of the table's values: texts as
+    bytes, other values as physical numbers.
     """
 
     starts: np.ndarray[Any, np.dtype[np.int64]]
@@ -167,7 +167,7 @@ def pruned_pages(footer: Footer, fetch: FetchRanges, field: DataField, stored: D
     return None if pages is None or bounds is None else PrunedPages(pages.starts, bounds)
 
 
-def _kept(footer: Footer, fetch: _Fetch, term: Predicate, field: DataField, stored: DataField) -> BitMap | None:
+def _kept(footer: Footer, fetch: FetchRanges, term: Predicate, field: DataField, stored: DataField) -> BitMap | None:
     try:
         pages = pruned_pages(footer, fetch, field, stored)
         if pages is None:
@@ -190,7 +190,9 @@ def _kept(footer: Footer, fetch: _Fetch, term: Predicate, field: DataField, stor
     return left
 
 
-def _by_filters(footer: Footer, fetch: _Fetch, term: Predicate, field: DataField, stored: DataField) -> BitMap | None:
+def _by_filters(
+    footer: Footer, fetch: FetchRanges, term: Predicate, field: DataField, stored: DataField
+) -> BitMap | None:
     """The rows of the row groups whose bloom filters may have a value that an ``=`` or IN asks for; None: all rows."""
     match term:
         case Comparison(_, Op.EQ, value):

@@ -139,7 +139,7 @@ def read_vectors(
             raise CorruptError(f"the file has {len(data)} bytes; the index manifest expects {entry.file_size}")
         vectors_of_file = decode_index_file(data, entry.ranges or (), known.get)
     except CorruptError as e:
-        table.store.forget(path)
+        table.store.drop_cached(path)
         raise e if e.path else e.within(path) from e
     high = next((name for name, vector in vectors_of_file.items() if vector.high), None)
     if high is not None:
@@ -174,7 +174,7 @@ def read_hashes(table: TableFiles, schema: TableSchema, entry: IndexFileEntry) -
     try:
         return np.asarray(decode_hashes(table.store.read(path), entry.row_count), np.int32)
     except CorruptError as e:
-        table.store.forget(path)
+        table.store.drop_cached(path)
         raise e if e.path else e.within(path) from e
 
 

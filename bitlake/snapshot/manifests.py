@@ -30,11 +30,7 @@ from typing import Any, TypeVar
 
 from bitlake.codec.avro import Block, decompress_zstd, has_checksum, most_bytes
 from bitlake.codec.binary_row import decode_row, encode_row_with_arity
-from bitlake.errors import (
-    CorruptError,
-    StorageUnavailable,
-    UnsupportedFeature,
-)
+from bitlake.errors import CorruptError, StorageUnavailable, UnsupportedFeature
 from bitlake.io import Store
 from bitlake.io.base import in_parallel, request_runner
 from bitlake.lazy_modules import numpy as np
@@ -163,7 +159,7 @@ def _decoded(store: Store, path: str, decode: Callable[[bytes], list[T]]) -> tup
     try:
         return tuple(decode(store.read(path)))
     except CorruptError as e:
-        store.forget(path)
+        store.drop_cached(path)
         raise e.within(path) from e
     except UnsupportedFeature as e:
         raise UnsupportedFeature(f"{path}: {e}") from e
@@ -788,7 +784,7 @@ def read_index_manifest(table: TableFiles, name: str) -> tuple[IndexFileEntry, .
         try:
             entries = tuple(decode_index_manifest(table.store.read(path)))
         except CorruptError as e:
-            table.store.forget(path)
+            table.store.drop_cached(path)
             raise e if e.path else e.within(path) from e
         cache.put(path, entries, len(path) + sum(_ENTRY_BYTES + _RANGE_BYTES * len(e.ranges or ()) for e in entries))
     return entries

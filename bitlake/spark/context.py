@@ -32,7 +32,7 @@ from bitlake.runtime import CacheName, Executors, Runner
 from bitlake.scan.scan import TableScan
 from bitlake.snapshot.state import TableState
 from bitlake.spark.errors import spark_errors
-from bitlake.spark.java_zones import rules_differ
+from bitlake.spark.java_zones import differs_from_java
 from bitlake.spark.read.local_relation import held_frame
 from bitlake.spark.read.scan import SparkReader, is_lasting
 from bitlake.spark.runner import SparkRunner
@@ -137,12 +137,12 @@ class EngineContext(Session):
         return getattr(self.spark, "_jsparkSession", None) is not None
 
     @property
-    def evaluates_alike(self) -> bool:
-        """See :attr:`Session.evaluates_alike`; the rules of the session's time zone must be Java's, too."""
-        if not super().evaluates_alike or not self.classic:
-            return super().evaluates_alike
+    def matches_engine(self) -> bool:
+        """See :attr:`Session.matches_engine`; the rules of the session's time zone must be Java's, too."""
+        if not super().matches_engine or not self.classic:
+            return super().matches_engine
         differs, zone = self.catalog.store.caches[_ZONES], self.timezone
-        return not differs.get_or(zone, lambda: rules_differ(self.spark, zone), lambda _: 200)
+        return not differs.get_or(zone, lambda: differs_from_java(self.spark, zone), lambda _: 200)
 
     def over(self, frames: Sequence[DataFrame], text: Callable[[Sequence[str]], str]) -> DataFrame:
         """A query over frames, lazy; ``text`` makes it of the names under which it can name them, in order."""

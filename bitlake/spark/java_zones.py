@@ -17,11 +17,13 @@ if TYPE_CHECKING:
 
     from bitlake.types.time_zone import Offsets
 
+_BEFORE_ALL = -(1 << 40)
+"""Seconds since 1970: long before the first change of any zone."""
 _TRANSITION = re.compile(r"at (\d{4}-\d\d-\d\dT[\d:]+)(Z|[+-][\d:]+) to (Z|[+-][\d:]+)\]")
 """As ``ZoneOffsetTransition`` writes itself: ``Transition[Gap at 2007-03-11T02:00-08:00 to -07:00]``."""
 
 
-def rules_differ(spark: SparkSession, zone: str) -> bool:
+def differs_from_java(spark: SparkSession, zone: str) -> bool:
     """Return whether Java has other rules for a zone than this process, within the years that are compared."""
     ours = partial(time_zone.offsets_of_instants, zone)
     return not time_zone.is_fixed(zone) and time_zone.rules_differ(ours, java_offsets(spark, zone))
@@ -30,7 +32,7 @@ def rules_differ(spark: SparkSession, zone: str) -> bool:
 def java_offsets(spark: SparkSession, zone: str) -> Offsets:
     """Return a function for the offsets of instants, in microseconds, of the years of ``RULE_YEARS``.
 
-    Java tells its rules as text, in one call for all changes that are listed and one for each year of a rule.
+    Java returns its rules as text, in one call for all changes that are listed and one for each year of a rule.
     """
     jvm: Any = spark._jvm
     zones = jvm.java.time.ZoneId
@@ -43,14 +45,14 @@ def java_offsets(spark: SparkSession, zone: str) -> Offsets:
     changes = sorted(
         (_instant(*found[:2]), _seconds(found[2])) for text in texts for found in _TRANSITION.findall(text)
     )
-    earliest = rules.getOffset(jvm.java.time.Instant.ofEpochSecond(-(1 << 40))).getTotalSeconds()
+    earliest = rules.getOffset(jvm.java.time.Instant.ofEpochSecond(_BEFORE_ALL)).getTotalSeconds()
     instants = np.array([at for at, _ in changes], np.int64) * 1_000_000
     offsets = np.array([earliest, *(after for _, after in changes)], np.int64) * 1_000_000
 
-    def of(asked: Int64s) -> Int64s:
+    def offsets_at(asked: Int64s) -> Int64s:
         return offsets[np.searchsorted(instants, asked, "right")]
 
-    return of
+    return offsets_at
 
 
 def _instant(clock: str, offset: str) -> int:

@@ -43,7 +43,7 @@ from bitlake.sql import spark_types as ty
 from bitlake.sql.analyzer import QueryAnalysis
 from bitlake.sql.duckdb_functions import register_kernels
 from bitlake.sql.duckdb_translation import Translation, today, translate
-from bitlake.sql.duckdb_values import IN_RULE_YEARS, NotTranslatable, identifier, text
+from bitlake.sql.duckdb_values import RULE_YEARS_SQL, NotTranslatable, identifier, text
 from bitlake.sql.table_references import replace_tables
 from bitlake.sql.text import Edit
 from bitlake.types import DataField, arrow_type, time_zone
@@ -119,21 +119,23 @@ def run(query: Translation, tables: Mapping[str, TableScan | pa.Table], timezone
 
 def needs_zone_rules(query: Translation) -> bool:
     """Whether a query makes dates or clocks of instants."""
-    return IN_RULE_YEARS in query.sql
+    return RULE_YEARS_SQL in query.sql
 
 
 def zone_differs(timezone: str, source: str, rules: Callable[[], Offsets], caches: Caches) -> bool:
     """Return whether DuckDB has other rules for a zone than a source, whose name says which; compared once."""
     if time_zone.is_fixed(timezone):
         return False
-    connection = _connection(timezone, caches)
+    connection = _connection(timezone, caches, limited=True)
 
     def ours(instants: Int64s) -> Int64s:
         times = pa.table({"t": pa.array(instants).cast(pa.timestamp("us", "UTC"))})
         connection.register("lake_instants", times)
-        found = connection.sql("SELECT epoch_us(CAST(t AS TIMESTAMP)) - epoch_us(t) AS o FROM lake_instants")
-        offsets: Int64s = found.to_arrow_table().column("o").to_numpy()
-        connection.unregister("lake_instants")
+        try:
+            made = connection.sql("SELECT epoch_us(CAST(t AS TIMESTAMP)) - epoch_us(t) AS o FROM lake_instants")
+            offsets: Int64s = made.to_arrow_table().column("o").to_numpy()
+        finally:
+            connection.unregister("lake_instants")
         return offsets
 
     return caches[_ZONES].get_or((timezone, source), lambda: time_zone.rules_differ(ours, rules()), lambda _: 200)

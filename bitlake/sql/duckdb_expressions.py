@@ -199,7 +199,7 @@ class Expressions:
                 raise NotTranslatable(node, "it may be the alias or a column")
             alias = alias if self.clash == "alias" else None
         if alias is not None and self.clash != "hidden" and (own is None or self.clash == "alias"):
-            return replace(alias, name=node.name, literal=None)  # a column, whose type has no digits of a literal
+            return replace(alias, name=node.name, literal=None)  # to Spark a column, which has no literal's digits
         if own is not None or field is not None:
             if self.keys is not None or own is None:
                 raise NotTranslatable(node, "it is neither grouped nor in an aggregate")

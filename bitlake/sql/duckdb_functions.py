@@ -34,7 +34,7 @@ from bitlake.sql.duckdb_values import (
     cast_sql,
     checked,
     divided,
-    in_known_years,
+    in_rule_years,
     text,
 )
 from bitlake.sql.spark_types import SparkType
@@ -336,7 +336,7 @@ def _part_of_date(e: Expressions, node: exp.Func) -> Value:
 def _part_of_time(e: Expressions, node: exp.Func) -> Value:
     value = e.require(node, e.value(node.this), "TIMESTAMP_NTZ", "TIMESTAMP")
     sql = _field(_CLOCK[type(node)], value.sql)
-    return Value(in_known_years(sql, value), ty.INT, call_name(e, node, value))
+    return Value(in_rule_years(sql, value), ty.INT, call_name(e, node, value))
 
 
 @translates(exp.Extract)

@@ -128,7 +128,9 @@ def _in(e: Expressions, node: exp.In) -> Value:
     value, name, cut = e.value(node.this), None, list_of(node)
     if query is not None:
         if not _is_condition(node):
-            raise NotTranslatable(node, "it is never NULL in Spark as a value, nor negated in ON")
+            if isinstance(node.find_ancestor(exp.Join, exp.Select), exp.Join):
+                raise NotTranslatable(node, "in ON, Spark takes NULL for FALSE before it negates")
+            raise NotTranslatable(node, "as a value it is never NULL in Spark")
         sql, columns = e.query(query, replace(e.scope, grouped=e.keys is not None))
         if len(columns) != 1:
             raise NotTranslatable(node, "a subquery must have one column here")
@@ -157,9 +159,9 @@ def _in(e: Expressions, node: exp.In) -> Value:
 
 
 def _is_condition(node: exp.In) -> bool:
-    """Whether all that matters of IN with a query is if it is TRUE: as a term of WHERE, HAVING, ON or WHEN.
+    """Whether it matters only if an IN with a query is TRUE, not whether it is FALSE or NULL.
 
-    In ON, where Spark takes NULL for FALSE, it must not be negated.
+    So it is as a term of WHERE, HAVING, ON or WHEN; but in ON Spark takes NULL for FALSE, before NOT, too.
     """
     negated = bool(node.args.get("negate"))
     term: exp.Expr = node

@@ -401,7 +401,7 @@ class _Queries:
             having_sql = f" HAVING {checks.condition(having.this).sql}"
         if group is not None and group.find(exp.Rollup, exp.Cube, exp.GroupingSets):
             if not group.find(exp.Column):
-                raise NotTranslatable(group, "of no rows Spark may make a group of all")
+                raise NotTranslatable(group, "Spark may return one group for an empty input")
             # Of no rows Spark makes no groups, not even the one of all.
             having_sql = f"{having_sql} AND count(*) > 0" if having_sql else " HAVING count(*) > 0"
         distinct = node.args.get("distinct")

@@ -26,8 +26,8 @@ _EXACT_DIGITS = 15
 """Decimals of that many digits have a double that prints as them."""
 _DIVIDED_SCALE = 39
 """Spark rounds a quotient of decimals to that many places first, then to those of its type."""
-IN_RULE_YEARS = "BETWEEN TIMESTAMPTZ '{}-01-01 00:00:00+00' AND TIMESTAMPTZ '{}-01-01 00:00:00+00'".format(*RULE_YEARS)
-"""Whether the rules of an instant's zone are compared with Spark's before a query runs."""
+RULE_YEARS_SQL = "BETWEEN TIMESTAMPTZ '{}-01-01 00:00:00+00' AND TIMESTAMPTZ '{}-01-01 00:00:00+00'".format(*RULE_YEARS)
+"""SQL: an instant lies in the years in which the rules of zones are compared with Spark's before a query runs."""
 _PLAIN = re.compile(r"(?!current_|session_|local|all$|user$|now$|grouping__id$)[a-z]\w*")
 """Names that are not Spark's own, as those of metadata columns and of functions that are called without brackets."""
 _TEXT_FORMS = {
@@ -246,7 +246,7 @@ def time_literal(node: exp.Expr, value: str, to: SparkType) -> str:
 def _of_time(node: exp.Expr, value: Value, to: SparkType) -> str:
     source, sql = value.type, value.sql
     if source == ty.TIMESTAMP and to == ty.DATE:
-        return in_known_years(cast_sql(sql, to), value)
+        return in_rule_years(cast_sql(sql, to), value)
     if {source, to} == {ty.DATE, ty.TIMESTAMP_NTZ}:
         return cast_sql(sql, to)
     if source != ty.TIMESTAMP and to == ty.STRING:
@@ -256,12 +256,12 @@ def _of_time(node: exp.Expr, value: Value, to: SparkType) -> str:
     raise NotTranslatable(node, f"casts from {source.sql} to {to.sql} depend on the session's zone")
 
 
-def in_known_years(sql: str, value: Value) -> str:
+def in_rule_years(sql: str, value: Value) -> str:
     """What is made of a value, or an error for an instant of years in which zones may have other rules."""
     if value.type != ty.TIMESTAMP:
         return sql
     why = "the session's zone may have other rules in this year"
-    return f"({as_in_spark(sql, f'{value.sql} NOT {IN_RULE_YEARS}', why)})"
+    return f"({as_in_spark(sql, f'{value.sql} NOT {RULE_YEARS_SQL}', why)})"
 
 
 def divided(dividend: str, a: SparkType, divisor: str, b: SparkType, to: SparkType) -> str:

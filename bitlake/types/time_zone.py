@@ -233,8 +233,8 @@ def _changes(name: str, first: int, last: int) -> tuple[Int64s, Int64s]:
 
 
 RULE_YEARS = (1970, 2037)
-"""From when until before when the rules of zones are compared: earlier data was corrected often, later years are
-computed."""
+"""Zone rules are compared from the first year to before the second: older data was often corrected, later years are
+extrapolated."""
 _COMPARED = 6 * 3_600_000_000
 
 

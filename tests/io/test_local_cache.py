@@ -21,9 +21,9 @@ from store_wrappers import CountingStore
 import bitlake
 from bitlake import _clock
 from bitlake.errors import CorruptError, InvalidRequest, NotFound, StorageUnavailable
-from bitlake.io import local_cache, open_store
+from bitlake.io import ResolvingStore, local_cache, open_store
 from bitlake.io.local import LocalStore
-from bitlake.io.local_cache import KINDS, CachedStore, cache_options, clear_memory, file_kind
+from bitlake.io.local_cache import FILE_KINDS, CachedStore, cache_options, clear_memory, file_kind
 
 UUID = "6f9619ff-8b86-d011-b42d-00c04fc964ff"
 DATA = f"data-{UUID}-0.parquet"
@@ -31,7 +31,7 @@ BLOCK = 4096
 
 
 def options(folder: Path | None, **more: str) -> dict[str, str]:
-    given = {"enabled": "true", "block-size": str(BLOCK), "whitelist": ",".join(KINDS), **more}
+    given = {"enabled": "true", "block-size": str(BLOCK), "whitelist": ",".join(FILE_KINDS), **more}
     if folder is not None:
         given["dir"] = str(folder)
     return {f"local-cache.{name.replace('_', '-')}": value for name, value in given.items()}
@@ -63,7 +63,10 @@ def blocks_of(folder: Path) -> list[Path]:
         ({"local-cache.enabled": "maybe"}, "'local-cache.enabled' must be true or false"),
         ({"local-cache.enabled": "true", "local-cache.max-size": "big"}, "'local-cache.max-size' must be a size"),
         ({"local-cache.enabled": "true", "local-cache.block-size": "1 kb"}, "from 4 kb to 64 mb"),
-        ({"local-cache.enabled": "true", "local-cache.whitelist": "meta, rows"}, "'rows' is none of them"),
+        (
+            {"local-cache.enabled": "true", "local-cache.whitelist": "meta, rows"},
+            "unknown kind of file 'rows'",
+        ),
         ({"local-cache.enabled": "true", "local-cache.max-size": "7 mb"}, "at least eight blocks"),
         ({"local-cache.enabled": "true", "local-cache.dir": "s3://lake/x"}, "must be a folder of the local disk"),
         ({"local-cache.enabled": "true", "local-cache.dir": "a\0b"}, "must be a folder of the local disk"),
@@ -93,7 +96,7 @@ def test_options_are_paimons_and_session_settings_complete_them() -> None:
 def test_a_folder_that_cannot_be_made_is_refused(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     given = options(tmp_path / "file" / "cache")
-    with pytest.raises(InvalidRequest, match="'local-cache.dir', .*cannot be created: Not a directory"):
+    with pytest.raises(InvalidRequest, match="local cache's folder .*: Not a directory; choose another"):
         bitlake.connect("s3://lake/x", storage_options={**s3_server.options("http://127.0.0.1:1"), **given})
 
 
@@ -403,7 +406,7 @@ def test_an_interrupted_read_keeps_no_other_waiting(
     path = str(tmp_path / DATA)
     data = random.Random(10).randbytes(300 * BLOCK)
     Path(path).write_bytes(data)
-    monkeypatch.setattr(local_cache, "_PATIENCE_SECONDS", 0.2)
+    monkeypatch.setattr(local_cache, "_FETCH_WAIT_SECONDS", 0.2)
     chance = random.Random(11)
     interrupted = 0
     for _ in range(30):
@@ -441,6 +444,21 @@ def test_pickled_stores_share_what_is_kept(place: Path | None, tmp_path: Path) -
     assert other.read(path) == b"abc" and other.identity == store.identity
     with pytest.raises(NotFound):
         other.uncached.read(path)
+
+
+def test_a_task_does_not_fail_for_the_folder_of_its_machine(s3_endpoint: str, tmp_path: Path) -> None:
+    folder, name = tmp_path / "cache", tmp_path.name
+    lake = connected(s3_endpoint, name, folder)
+    before = lake.create_table("t", pa.table({"id": range(100)})).scan().to_arrow()
+    table = lake.table("t")
+    several = ResolvingStore({**s3_server.options(s3_endpoint), **options(folder)}, {}, f"s3://lake/{name}")
+    there = pickle.dumps((table, several))
+    subprocess.run(["rm", "-r", str(folder)], check=True)
+    folder.write_text("a file")
+    assert pickle.loads(there)[0].scan().to_arrow() == before
+    assert pickle.loads(there)[1].list(f"s3://lake/{name}/default.db/t/schema")
+    with pytest.raises(InvalidRequest, match="cannot create the local cache's folder"):
+        connected(s3_endpoint, name, folder)
 
 
 # --- tables in a bucket -----------------------------------------------------------------------------------------------
@@ -569,4 +587,4 @@ def test_explain_tells_what_the_cache_had(s3_endpoint: str, tmp_path: Path) -> N
     text = connected(s3_endpoint, name, folder).table("t").scan().explain(analyze=True)
     assert "in local cache" in text and "in local cache" not in made.scan().explain(analyze=True)
     page = connected(s3_endpoint, name, folder).table("t").scan().explain("html", analyze=True)
-    assert "of the local cache" in page
+    assert "from the local cache" in page

@@ -363,11 +363,17 @@ def test_the_whole_where_prunes(lake: bitlake.Lake, monkeypatch: pytest.MonkeyPa
         ("SELECT addr.street FROM e", "no column has this name"),
         ("SELECT id.city FROM e", "no column has this name"),
         ("SELECT addr.city, count(*) FROM e GROUP BY id", "neither grouped"),
-        ("SELECT id IN (SELECT id FROM e) AS x FROM orders", "it is never NULL in Spark as a value"),
-        ("SELECT id FROM orders WHERE (id IN (SELECT id FROM e)) IS NULL", "it is never NULL in Spark as a value"),
-        ("SELECT o.id FROM orders o LEFT JOIN e ON o.id NOT IN (SELECT id FROM customers)", "nor negated in ON"),
+        ("SELECT id IN (SELECT id FROM e) AS x FROM orders", "as a value it is never NULL in Spark"),
+        ("SELECT id FROM orders WHERE (id IN (SELECT id FROM e)) IS NULL", "as a value it is never NULL in Spark"),
+        (
+            "SELECT o.id FROM orders o LEFT JOIN e ON o.id NOT IN (SELECT id FROM customers)",
+            "in ON, Spark takes NULL for FALSE",
+        ),
         ("SELECT * FROM orders, e NATURAL JOIN customers", "the columns of the last table alone"),
-        ("SELECT count(*) AS n FROM orders GROUP BY GROUPING SETS (())", "Spark may make a group of all"),
+        (
+            "SELECT count(*) AS n FROM orders GROUP BY GROUPING SETS (())",
+            "Spark may return one group for an empty input",
+        ),
     ],
 )
 def test_what_may_differ_is_refused(lake: bitlake.Lake, text: str, why: str) -> None:

@@ -143,12 +143,13 @@ def hits_in_process(target: Target, condition: SqlText | None) -> dict[str, BitM
     """Find the rows of a condition that computes with operators and casts, in this process.
 
     Returns None if Spark must find them: the condition calls a function, which a session may replace;
-    ``spark.sql.ansi.enabled`` is false; rows are merged when read; more than :data:`MOST_COMPUTED_ROWS` rows are
+    terms have other values here (:attr:`~bitlake.engine.session.Session.matches_engine`); rows are merged when read;
+    more than :data:`MOST_COMPUTED_ROWS` rows are
     searched; or a value cannot be computed, so that Spark reports the error.
     """
     if condition is None or _calls_functions(condition):
         return None
-    if not target.context.evaluates_alike:
+    if not target.context.matches_engine:
         return None
     scan = whole_condition(target, condition, computes=True)
     if scan is None or not dml.reads_files_as_they_are(scan := dml.position_scan(scan)):

@@ -96,7 +96,7 @@ _PREFIXES = {"s3": "s3.", "gcs": "gs.", "azure": "azure_"}
 
 
 def storage_spelling(uri: str, options: Mapping[str, str], session: Mapping[str, str]) -> dict[str, str]:
-    """Storage options under names by which the source tells them from its own, with those of a session's settings.
+    """Return storage options, completed from a session's settings, with prefixes unlike those of the source's own.
 
     The source runs in processes of its own, which have no session.
     """
@@ -108,7 +108,8 @@ def storage_spelling(uri: str, options: Mapping[str, str], session: Mapping[str,
         return {**cached, **options_for(uri, session, options), **own}
     from bitlake.io import webhdfs  # with urllib3
 
-    return {**cached, **({} if webhdfs.names_webhdfs(options, {}) else webhdfs.options_for(session)), **own}
+    # Options that name WebHDFS choose it: a session's settings might be of another cluster.
+    return {**cached, **({} if webhdfs.names_webhdfs(options, {}) else webhdfs.session_options(session)), **own}
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,7 +21,7 @@ from bitlake.errors import BitlakeError, reading_table
 from bitlake.formatting import counted, human_bytes, one_line, printable, render
 from bitlake.io import Store
 from bitlake.io.base import WHOLE_FILE_BYTES
-from bitlake.io.local_cache import found_bytes
+from bitlake.io.local_cache import hit_bytes
 from bitlake.scan.column_reader import FileTask, ReadCounts, footer_of, has_pages
 from bitlake.scan.plan import Plan, SkipReason, StepName
 from bitlake.scan.reader import ReadRequest, read_file, tasks_of
@@ -48,7 +48,7 @@ class Phase:
     ms: float
     bytes: int = 0
     requests: int = 0
-    cached: int = 0
+    cached_bytes: int = 0
     """Those of the bytes that a local cache had."""
 
 
@@ -77,12 +77,12 @@ def run_scan(scan: TableScan, read: bool) -> MeasuredScan:
     asked, bounds, listed = meter.of("indexes"), meter.of(BOUNDS), meter.of("manifests")
     vectors = sum(s.ms for s in plan.steps if s.name is StepName.VECTORS)
     phases = [
-        Phase("manifests", manifests, listed.bytes, listed.requests, listed.cached),
+        Phase("manifests", manifests, listed.bytes, listed.requests, listed.cached_bytes),
         Phase("statistics", m.prune_ms),
-        Phase("indexes", m.index_ms, asked.bytes, asked.requests, asked.cached),
+        Phase("indexes", m.index_ms, asked.bytes, asked.requests, asked.cached_bytes),
         Phase("top n", m.top_n_ms),
         Phase("deletion vectors", vectors),
-        Phase(BOUNDS, m.pages_ms, bounds.bytes, bounds.requests, bounds.cached),
+        Phase(BOUNDS, m.pages_ms, bounds.bytes, bounds.requests, bounds.cached_bytes),
     ]
     if read:
         phases += _read(fresh, plan, store, meter)
@@ -118,8 +118,8 @@ def _read(scan: TableScan, plan: Plan, store: MeteringStore, meter: Meter) -> li
     filtered = sum(c.filter_ns for c in counts) / 1e6
     waited = fetched.seconds * 1000
     return [
-        Phase("footers", footers, footed.bytes, footed.requests, footed.cached),
-        Phase("read", waited, fetched.bytes, fetched.requests, fetched.cached),
+        Phase("footers", footers, footed.bytes, footed.requests, footed.cached_bytes),
+        Phase("read", waited, fetched.bytes, fetched.requests, fetched.cached_bytes),
         Phase("decode", max(0.0, total - waited - filtered)),
         Phase("filter", filtered),
     ]
@@ -150,12 +150,12 @@ BOUNDS = "page bounds"
 class Measured:
     """Reads of one kind of file in one phase; ``seconds`` spent waiting for the store, by all threads.
 
-    ``cached``: bytes that a local cache had.
+    ``requests`` without those that a local cache answered; ``cached_bytes``: what it had.
     """
 
     requests: int = 0
     bytes: int = 0
-    cached: int = 0
+    cached_bytes: int = 0
     seconds: float = 0.0
 
 
@@ -168,16 +168,16 @@ class Meter:
     ranges: dict[str, list[tuple[int, int]]] = field(default_factory=dict)
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
-    def add(self, path: str, ranges: Sequence[tuple[int, int]], seconds: float, cached: int) -> None:
-        """Take down a request, of whose bytes a local cache had ``cached``."""
+    def add(self, path: str, ranges: Sequence[tuple[int, int]], seconds: float, cached_bytes: int) -> None:
+        """Take down a request, of whose bytes a local cache had ``cached_bytes``."""
         size = sum(n for _, n in ranges)
         # Planning reads footers, and bounds of pages that lie before them; all else is of indexes.
         phase = BOUNDS if self.phase == "indexes" and path.endswith(".parquet") else self.phase
         with self._lock:
             measured = self.by_phase.setdefault(phase, Measured())
-            measured.requests += 1
+            measured.requests += not size or cached_bytes < size
             measured.bytes += size
-            measured.cached += cached
+            measured.cached_bytes += cached_bytes
             measured.seconds += seconds
             if self.phase == "read":
                 self.ranges.setdefault(path, []).extend(ranges)
@@ -232,9 +232,9 @@ class MeteringStore:
         return pa.PythonFile(_MeteredFile(inner, path, self._meter), mode="r")
 
     def _measured(self, path: str, call: Callable[[], T], ranges: Callable[[T], Sequence[tuple[int, int]]]) -> T:
-        started, found = time.perf_counter(), found_bytes()
+        started, hits = time.perf_counter(), hit_bytes()
         result = call()
-        self._meter.add(path, ranges(result), time.perf_counter() - started, found_bytes() - found)
+        self._meter.add(path, ranges(result), time.perf_counter() - started, hit_bytes() - hits)
         return result
 
 
@@ -251,10 +251,10 @@ class _MeteredFile(io.RawIOBase):
         return True
 
     def read(self, size: int | None = -1) -> bytes:
-        started, found = time.perf_counter(), found_bytes()
+        started, hits = time.perf_counter(), hit_bytes()
         at = self._inner.tell()
         data: bytes = self._inner.read(None if size is None or size < 0 else size)
-        self._meter.add(self._path, [(at, len(data))], time.perf_counter() - started, found_bytes() - found)
+        self._meter.add(self._path, [(at, len(data))], time.perf_counter() - started, hit_bytes() - hits)
         return data
 
     def seek(self, offset: int, whence: int = 0) -> int:
@@ -383,9 +383,9 @@ class Explanation:
             (p.name, f"{p.ms:.1f} ms", human_bytes(p.bytes) if p.bytes else "", f"{p.requests:,}" if p.requests else "")
             for p in self.phases
         ]
-        if not any(p.cached for p in self.phases):
+        if not any(p.cached_bytes for p in self.phases):
             return head, rows
-        found = [human_bytes(p.cached) if p.cached else "" for p in self.phases]
+        found = [human_bytes(p.cached_bytes) if p.cached_bytes else "" for p in self.phases]
         return (*head, "in local cache"), [(*row, cached) for row, cached in zip(rows, found, strict=True)]
 
     def to_dict(self) -> dict[str, Any]:
@@ -397,7 +397,7 @@ class Explanation:
                 {"step": s.name, "files": s.files, "bytes": s.bytes, "estimated": s.estimated} for s in self.steps
             ],
             "phases": [
-                {"phase": p.name, "ms": p.ms, "bytes": p.bytes, "requests": p.requests, "cached_bytes": p.cached}
+                {"phase": p.name, "ms": p.ms, "bytes": p.bytes, "requests": p.requests, "cached_bytes": p.cached_bytes}
                 for p in self.phases
             ],
             "conditions": [
@@ -511,7 +511,7 @@ def explain_scan(scan: TableScan, analyze: bool) -> Explanation:
     took, phases = meter.of("advice"), run.phases
     if took.requests:
         ms = (time.perf_counter() - started) * 1000
-        phases = (*phases, Phase("advice", ms, took.bytes, took.requests, took.cached))
+        phases = (*phases, Phase("advice", ms, took.bytes, took.requests, took.cached_bytes))
     skipped = _skipped(plan, MOST_FILES - len(maps))
     return Explanation(plan, analyze, tuple(steps), phases, tuple(leaves), left_out, (*maps, *skipped), tuple(advice))
 

@@ -210,7 +210,7 @@ def _phases(explanation: Explanation) -> html.Markup:
     rows = []
     for p in explanation.phases:
         more = f"{human_bytes(p.bytes)} in {counted(p.requests, 'request')}" if p.bytes else None
-        more = more and f"{more}, {human_bytes(p.cached)} of the local cache" if p.cached else more
+        more = more and f"{more}, {human_bytes(p.cached_bytes)} from the local cache" if p.cached_bytes else more
         text = [_ms(p.ms), None if more is None else html.markup("small", more)]
         rows.append(html.Bar(_PHASES.get(p.name, p.name), [html.Segment(p.ms, _TIME, f"{p.ms:.2f} ms")], text))
     caption = (

@@ -4,6 +4,9 @@ Readers of chosen rows find pages by the offset index, and skip pages by the bou
 checksum.  A wrong one makes such readers fail or miss rows, while readers of whole files do not notice.
 
 :class:`PageIndexFacts` looks at the header of each page when it is made, and at batches of rows as they are read.
+Bounds are checked of the columns that bitlake prunes by: integers, days, timestamps, decimals of up to 18 digits and
+texts.
+
 Memory holds a smallest and a largest value for each page, and of nested columns some of the first rows of pages.
 """
 
@@ -22,6 +25,7 @@ from bitlake.formats.parquet.footer import Column, FetchRanges, Footer
 from bitlake.formats.parquet.gather import page_values
 from bitlake.formats.parquet.page_index import load_pages
 from bitlake.formats.parquet.pages import read_parts
+from bitlake.formatting import one_line
 from bitlake.lazy_modules import compute as pc
 from bitlake.scan.page_pruning import PrunedPages, pruned_pages
 from bitlake.tools.verify.findings import Finding, of_error
@@ -210,9 +214,9 @@ class PageIndexFacts:
         if at >= 0:
             page = int(numbers[at])
             rows = f"rows {int(column.pages.starts[page]):,} to {int(column.pages.starts[page + 1]) - 1:,}"
-            held = f"{column.low[at].as_py()!r} to {column.high[at].as_py()!r}"
-            says = "that it holds NULLs alone" if not known[at].as_py() else "bounds that leave some of them out"
-            what = f"page {page} ({rows}) holds {held}, and the page index has {says}"
+            held = " to ".join(one_line(str(v[at].as_py()), 40) for v in (column.low, column.high))
+            says = "says that all are NULL" if not known[at].as_py() else "excludes some of them"
+            what = f"page {page} ({rows}) holds values from {held}, but the page index {says}"
             yield Finding(CODE, self._path, what, name)
 
 

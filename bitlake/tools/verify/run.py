@@ -57,8 +57,8 @@ def verify_table(
     """Check a table; see :meth:`bitlake.table.maintenance.TableMaintenance.verify`."""
     verify = _Verify(name, paths, store.uncached, runner, deep, snapshots, partial(forget_file, store))
     report = verify.run(orphans and snapshots is None)
-    for path in {f.path for f in report.findings}:
-        store.forget(path)
+    for path in {f.path for f in report.findings} - {task.path for task, _ in verify.tasks.values()}:
+        store.drop_cached(path)
     return report
 
 
