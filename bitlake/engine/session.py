@@ -361,7 +361,9 @@ class Session:
     def check_meaning(self) -> None:
         """Raise :class:`NeedsSpark` if the session gives expressions another meaning than Spark's default, ANSI's."""
         if not self.is_ansi:
-            raise NeedsSpark("an expression with 'spark.sql.ansi.enabled' = false, or SPARK_ANSI_SQL_MODE=false")
+            is_set = "spark.sql.ansi.enabled" in self.settings
+            reason = "'spark.sql.ansi.enabled' = false" if is_set else "SPARK_ANSI_SQL_MODE=false"
+            raise NeedsSpark(f"an expression with {reason}")
 
     def scans(self, text: SqlText) -> tuple[QueryAnalysis, tuple[TableScan, ...]]:
         """Return a scan for each lake table of a query, in the order of its text; nothing is read."""
