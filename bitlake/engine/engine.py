@@ -99,6 +99,8 @@ def _handlers_here() -> Mapping[type[Any], Handler]:
     }
 
 
+VARIABLE = re.compile(r"\$\{(?:(\w+?):)?(\S+?)\}")
+"""A variable in a text, of which Spark substitutes the value before it parses the text."""
 _MAY_HAVE_MARKERS = re.compile(r"\s*(SELECT|WITH|DELETE|UPDATE|INSERT|MERGE)\b", re.I)
 
 
@@ -165,6 +167,9 @@ class CoreEngine:
 
     def run(self, text: str, args: Args | None = None) -> pa.Table | QueryResult:
         """As :meth:`sql`, where a query that needs no DuckDB is not handed to it."""
+        variable = VARIABLE.search(text)
+        if variable is not None and self.session.is_on("spark.sql.variable.substitute", default=True):
+            raise NeedsSpark(f"{variable.group(0)}, for which a variable's value is substituted,")
         written = text if args is None else with_values(text, args)
         return with_short_lists(written, self._run)
 

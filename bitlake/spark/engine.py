@@ -51,6 +51,7 @@ from bitlake.spark.runner import watched
 from bitlake.spark.session import is_same_session, names_token_function, register_functions
 from bitlake.spark.source.data_source import refuse_tables
 from bitlake.spark.types import from_spark_field, literal_of
+from bitlake.spark.variable_substitution import substituted
 from bitlake.spark.write.append import SparkWriter, quoted_columns, write_frame
 from bitlake.spark.write.insert_cast import by_position
 from bitlake.spark.write.primary_key import place_postponed, write_changes
@@ -337,8 +338,12 @@ class SparkEngine:
         Raises a subclass of :class:`bitlake.errors.BitlakeError`, chosen by what the caller can do about it; nothing is
         half-done then.
         """
+        if "${" in text and self._substitutes():
+            text = substituted(self.spark, text)
         if args is not None:
-            text = bind_parameters(text, self._literals(args))
+            text = str(bind_parameters(text, self._literals(args)))
+            if "${" in text and self._substitutes():  # in a value, which stays as it is
+                text = text.replace("${", "\\u0024{")
         if names_token_function(text):
             register_functions(self.spark)
 
@@ -349,6 +354,11 @@ class SparkEngine:
 
         with self._watched(text):
             return with_short_lists(text, run)
+
+    def _substitutes(self) -> bool:
+        """Whether Spark would substitute variables in a text that it gets from this process."""
+        self.context.refresh()
+        return self.context.classic and self.context.is_on("spark.sql.variable.substitute", default=True)
 
     def _literals(self, args: Any) -> Any:
         """Parameters' values, those that are Spark's columns as SQL text."""

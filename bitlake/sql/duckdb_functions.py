@@ -119,7 +119,7 @@ def _substring(e: Expressions, node: exp.Substring) -> Value:
     value = _only_text(e, node, node.this)
     start, name = _whole(e, node, node.args["start"])
     length = node.args.get("length")
-    count, count_name = (1 << 30, "2147483647") if length is None else _whole(e, node, length)
+    count, count_name = ((1 << 31) - 1, "2147483647") if length is None else _whole(e, node, length)
     sql = _part(value.sql, start, count)
     word = e.word(node, ("substring", "substr"))
     known = value.name is not None and word is not None

@@ -33,7 +33,7 @@ _PLAIN = re.compile(r"(?!current_|session_|local|all$|user$|now$|grouping__id$)[
 _TEXT_FORMS = {
     "DOUBLE": "-?[0-9]{1,15}(\\.[0-9]{1,15})?",
     "DATE": "[0-9]{4}-[0-9]{2}-[0-9]{2}",
-    "TIMESTAMP_NTZ": "[0-9]{4}-[0-9]{2}-[0-9]{2} [0-9]{2}:[0-9]{2}:[0-9]{2}(\\.[0-9]{1,6})?",
+    "TIMESTAMP_NTZ": "[0-9]{4}-[0-9]{2}-[0-9]{2} ([01][0-9]|2[0-3]):[0-5][0-9]:[0-5][0-9](\\.[0-9]{1,6})?",
     "BOOLEAN": "(?i)true|false",
     **dict.fromkeys(("TINYINT", "SMALLINT", "INT", "BIGINT"), "-?[0-9]{1,18}"),
 }

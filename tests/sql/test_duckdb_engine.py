@@ -369,6 +369,7 @@ def test_the_whole_where_prunes(lake: bitlake.Lake, monkeypatch: pytest.MonkeyPa
             "SELECT o.id FROM orders o LEFT JOIN e ON o.id NOT IN (SELECT id FROM customers)",
             "in ON, Spark takes NULL for FALSE",
         ),
+        ("SELECT id FROM orders WHERE status = '${env:HOME}'", "a variable's value is substituted, needs Spark"),
         ("SELECT * FROM orders, e NATURAL JOIN customers", "the columns of the last table alone"),
         (
             "SELECT count(*) AS n FROM orders GROUP BY GROUPING SETS (())",

@@ -16,7 +16,7 @@ from long import long
 from spark_jobs import jobs_of
 
 import bitlake
-from bitlake.errors import BitlakeError, StorageUnavailable
+from bitlake.errors import BitlakeError, InvalidRequest, StorageUnavailable
 from bitlake.scan.scan import TableScan
 from bitlake.spark.java_zones import java_offsets
 from bitlake.spark.read import driver_query
@@ -115,6 +115,7 @@ PIECES = {
     "nc": "VALUES (2, 1), (5, 3) AS t(k, z)",
     "reals": "VALUES (1, 0.5D), (2, -0.0D), (3, DOUBLE('NaN')), (4, -DOUBLE('Infinity')) AS t(id, d)",
     "none": "SELECT 1 AS id WHERE false",
+    "words": "VALUES ('abc'), (''), ('2'), ('3'), ('${x}'), ('2024-01-01 24:00:00') AS t(s)",
 }
 FOUND = [
     "SELECT * FROM a1, b1 NATURAL JOIN c1",
@@ -133,6 +134,11 @@ FOUND = [
     "SELECT count(*) AS n FROM none GROUP BY GROUPING SETS (())",
     "SELECT count(*) AS n FROM none GROUP BY GROUPING SETS ((id), ())",
     "SELECT id, count(*) AS n FROM none GROUP BY ROLLUP (id)",
+    "SELECT k, '${spark.sql.shuffle.partitions}' AS x, '${env:HOME}' AS h, '${no:x}' AS y FROM na JOIN nb USING (k)",
+    "SELECT count(*) AS n, max('${x}') AS x FROM words WHERE s <> '${x}' GROUP BY length(s)",
+    "SELECT s FROM words WHERE s = '${spark.sql.shuffle.partitions}'",
+    "SELECT a.s, substring(a.s, -2000000000) AS y, substring(a.s, 2) AS z FROM words a JOIN words b USING (s)",
+    "SELECT a.s, hour(CAST(a.s AS TIMESTAMP_NTZ)) AS h FROM words a JOIN words b USING (s) WHERE length(a.s) = 19",
 ]
 """Queries of reviewers that had other rows than in Spark, and some beside them."""
 
@@ -157,6 +163,24 @@ def test_rows_are_sparks_where_engines_differ(pieces: bitlake.Lake, text: str) -
     plain = pieces.spark.sql(theirs)
     assert Answer(lambda: pieces.sql(text)).agrees(Answer(lambda: plain)), pieces.sql(f"EXPLAIN {text}").collect()
     assert [f.dataType for f in pieces.sql(text).schema] == [f.dataType for f in plain.schema]
+
+
+def test_variables_are_of_the_text_and_not_of_its_parameters(pieces: bitlake.Lake) -> None:
+    text = "SELECT :v AS v, '${spark.sql.shuffle.partitions}' AS n, s FROM words WHERE s = :v OR s = '2' ORDER BY s"
+    partitions = pieces.spark.conf.get("spark.sql.shuffle.partitions")
+    value = "a${spark.sql.shuffle.partitions}"
+    assert {tuple(r)[:2] for r in pieces.sql(text, args={"v": value}).collect()} == {(value, partitions)}
+    pieces.spark.conf.set("spark.sql.variable.substitute", "false")
+    try:
+        assert pieces.sql("SELECT max(concat(s, '${x}')) AS x FROM words WHERE s = '2'").collect() == [("2${x}",)]
+    finally:
+        pieces.spark.conf.unset("spark.sql.variable.substitute")
+    pieces.spark.conf.set("spark.loop", "${spark.loop}")
+    try:
+        with pytest.raises(InvalidRequest, match="contains itself"):
+            pieces.sql("SELECT '${spark.loop}' AS x FROM words")
+    finally:
+        pieces.spark.conf.unset("spark.loop")
 
 
 ZONES = ["Africa/Casablanca", "America/Vancouver", "America/Havana", "Asia/Tehran", "America/Tijuana", "Europe/Berlin"]
