@@ -54,11 +54,13 @@ from bitlake.io.base import (
     DelegatingStore,
     Range,
     Store,
+    absolute_path,
     check_ends,
     check_ranges,
     check_whole,
     scheme_of,
 )
+from bitlake.io.local import strip_scheme
 from bitlake.io.remote_files import ranged_input
 from bitlake.metadata.option_types import parse_bool, parse_memory
 from bitlake.runtime import Cache, CacheBudget
@@ -172,8 +174,7 @@ def without_cache(options: Mapping[str, str]) -> dict[str, str]:
 def _folder(given: str) -> str:
     if scheme_of(given) != "file" or "\0" in given:
         raise InvalidRequest(f"the storage option '{PREFIX}dir' must be a folder of the local disk, not {given!r}")
-    path = re.sub("^file:(//(localhost)?(?=/))?", "", given, flags=re.IGNORECASE)
-    return os.path.abspath(os.path.expanduser(path))
+    return strip_scheme(absolute_path(given, f"the storage option '{PREFIX}dir'"))
 
 
 def _option_name(key: str) -> str | None:
@@ -233,7 +234,7 @@ class BlockCache(Protocol):
 
 
 class MemoryBlockCache:
-    """BlockCache in this process's memory."""
+    """Keeps blocks in this process's memory."""
 
     def __init__(self, size: int) -> None:
         self._cache: Cache[str, Block] = Cache(CacheBudget(size))
@@ -261,7 +262,7 @@ class MemoryBlockCache:
 
 
 class DiskBlockCache:
-    """BlockCache in a folder of the local disk; the layout is this module's.
+    """Keeps blocks in a folder of the local disk; the layout is this module's.
 
     Processes that share the folder count what they write themselves, and look at the folder again after an eighth of
     its size: together they may exceed it by that much each.

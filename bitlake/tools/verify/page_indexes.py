@@ -92,23 +92,24 @@ class PageIndexFacts:
 
     def _check_pages(self, name: str, column: Column) -> None:
         """Raise :class:`CorruptError` for pages that are not where the offset index says, or hold other rows."""
+        groups, leaves = self._footer.row_groups, range(column.leaf, column.leaf_end)
+        places = [(number, leaf) for number in range(len(groups)) for leaf in leaves]
+        load_pages(self._footer, self._fetch, places)
         firsts: list[np.ndarray[Any, np.dtype[np.int64]]] = []
-        for number, group in enumerate(self._footer.row_groups):
-            for leaf in range(column.leaf, column.leaf_end):
-                load_pages(self._footer, self._fetch, [(number, leaf)])
-                pages = self._footer.cache.pages[number, leaf]
-                if pages.whole or not group.rows:
-                    continue
-                firsts.append(pages.first_rows[:-1] + group.first_row)
-                held = self._values(pages.offsets, pages.ends)
-                wrong = held != np.diff(pages.first_rows) if column.flat else held < np.diff(pages.first_rows)
-                if wrong.any():
-                    at = int(np.argmax(wrong))
-                    raise CorruptError(
-                        f"the offset index of '{name}' says that page {at} has {np.diff(pages.first_rows)[at]:,} rows, "
-                        f"and the page has {held[at]:,} values",
-                        int(pages.offsets[at]),
-                    )
+        for number, leaf in places:
+            pages, group = self._footer.cache.pages[number, leaf], groups[number]
+            if pages.whole or not group.rows:
+                continue
+            firsts.append(pages.first_rows[:-1] + group.first_row)
+            held, rows = self._values(pages.offsets, pages.ends), np.diff(pages.first_rows)
+            wrong = held != rows if column.flat else held < rows
+            if wrong.any():
+                at = int(np.argmax(wrong))
+                raise CorruptError(
+                    f"the offset index of '{name}' says that page {at} has {rows[at]:,} rows, and the page has "
+                    f"{held[at]:,} values",
+                    int(pages.offsets[at]),
+                )
         if firsts and not column.flat:
             self._nested[name] = _Nested(np.unique(np.concatenate(firsts)))
 
