@@ -16,17 +16,10 @@ from bitlake.io.local import LocalStore
 from bitlake.runtime import Caches
 
 
-class CountingStore:
-    """Counts every call, and passes it on.
+class WrappingStore:
+    """What wrappers pass on without counting or failing: it sends no request."""
 
-    ``calls`` maps a method name to the number of calls; ``bytes_read`` and ``bytes_written`` count payload bytes
-    (not those written through :meth:`open_output`); ``paths`` lists (method, path) in order.
-    """
-
-    def __init__(self, inner: Store) -> None:
-        self.inner = inner
-        self._lock = threading.Lock()
-        self.reset()
+    inner: Store
 
     @property
     def caches(self) -> Caches:
@@ -52,12 +45,25 @@ class CountingStore:
         """Nothing: the store below has no local cache."""
 
     def history_server(self, folder: str) -> HistoryServer | None:
-        """The server of the store below; not counted, since it sends no request."""
+        """The server of the store below."""
         return self.inner.history_server(folder)
 
     def keeps_schemas(self, folder: str) -> bool:
         """As the store below."""
         return self.inner.keeps_schemas(folder)
+
+
+class CountingStore(WrappingStore):
+    """Counts every call, and passes it on.
+
+    ``calls`` maps a method name to the number of calls; ``bytes_read`` and ``bytes_written`` count payload bytes
+    (not those written through :meth:`open_output`); ``paths`` lists (method, path) in order.
+    """
+
+    def __init__(self, inner: Store) -> None:
+        self.inner = inner
+        self._lock = threading.Lock()
+        self.reset()
 
     def reset(self) -> None:
         """Start counting from nothing."""
@@ -202,7 +208,7 @@ WRITES = frozenset({"create", "write", "delete", "delete_dir", "make_dirs", "ope
 """Methods that change the store."""
 
 
-class FaultyStore:
+class FaultyStore(WrappingStore):
     """Fails the ``fail_at``-th call (from 0) with :class:`StorageUnavailable`.
 
     ``after=True`` does the work first and then fails: the caller cannot know the outcome.  ``dead=True`` fails every
@@ -227,37 +233,6 @@ class FaultyStore:
         self.count = 0
         self.failed = False
         self._lock = threading.Lock()
-
-    @property
-    def caches(self) -> Caches:
-        """Those of the store below."""
-        return self.inner.caches
-
-    @property
-    def identity(self) -> tuple[object, ...]:
-        """As the store below."""
-        return self.inner.identity
-
-    @property
-    def location(self) -> tuple[object, ...]:
-        """As the store below."""
-        return self.inner.location
-
-    @property
-    def uncached(self) -> Any:
-        """This store: the one below has no local cache."""
-        return self
-
-    def drop_cached(self, path: str) -> None:
-        """Nothing: the store below has no local cache."""
-
-    def history_server(self, folder: str) -> HistoryServer | None:
-        """The server of the store below; not counted, since it sends no request."""
-        return self.inner.history_server(folder)
-
-    def keeps_schemas(self, folder: str) -> bool:
-        """As the store below."""
-        return self.inner.keeps_schemas(folder)
 
     def _call(self, name: str, path: str, work: Callable[[], T]) -> T:
         if self.only is not None and name not in self.only:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import sys
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -190,14 +191,25 @@ CLOCKS = (
 )
 
 
-@pytest.mark.parametrize("zone", ZONES)
-def test_clocks_are_sparks_in_zones_of_changing_rules(lake: bitlake.Lake, zone: str) -> None:
-    rows = "SELECT id, timestamp_seconds(-1300000000 + id * 401477) AS t FROM range(8000)"
+@contextmanager
+def moments(lake: bitlake.Lake, rows: str, zone: str) -> Iterator[None]:
+    """A table of these rows and a view of them, in a session of another time zone."""
     lake.sql(f"CREATE TABLE moments AS {rows}")
     lake.spark.sql(rows).createOrReplaceTempView("plain_moments")
     before = lake.spark.conf.get("spark.sql.session.timeZone")
     lake.spark.conf.set("spark.sql.session.timeZone", zone)
     try:
+        yield
+    finally:
+        lake.spark.conf.set("spark.sql.session.timeZone", before)
+        lake.sql("DROP TABLE moments")
+        lake.spark.catalog.dropTempView("plain_moments")
+
+
+@pytest.mark.parametrize("zone", ZONES)
+def test_clocks_are_sparks_in_zones_of_changing_rules(lake: bitlake.Lake, zone: str) -> None:
+    rows = "SELECT id, timestamp_seconds(-1300000000 + id * 401477) AS t FROM range(8000)"
+    with moments(lake, rows, zone):
         ours, plain = lake.sql(CLOCKS.format("moments", "")), lake.spark.sql(CLOCKS.format("plain_moments", ""))
         assert ours.collect() == plain.collect()
         recent = CLOCKS.format("moments", "WHERE id BETWEEN 4000 AND 8000")
@@ -207,10 +219,6 @@ def test_clocks_are_sparks_in_zones_of_changing_rules(lake: bitlake.Lake, zone: 
             assert why(lake, recent) == f"DuckDB and Java have other rules for the time zone {zone}."
         theirs = CLOCKS.format("plain_moments", "WHERE id BETWEEN 4000 AND 8000")
         assert lake.sql(recent).collect() == lake.spark.sql(theirs).collect()
-    finally:
-        lake.spark.conf.set("spark.sql.session.timeZone", before)
-        lake.sql("DROP TABLE moments")
-        lake.spark.catalog.dropTempView("plain_moments")
 
 
 def test_rules_of_java_are_those_of_its_zones(lake: bitlake.Lake) -> None:
@@ -228,11 +236,7 @@ def test_rules_of_java_are_those_of_its_zones(lake: bitlake.Lake) -> None:
 def test_terms_are_not_evaluated_here_by_other_rules(lake: bitlake.Lake, zone: str) -> None:
     """Java has other rules for these zones in the seventies than Python, which would find and group other rows."""
     rows = "SELECT id, timestamp_seconds(200000000 + id * 25477) AS t FROM range(4000)"
-    lake.sql(f"CREATE TABLE moments AS {rows}")
-    lake.spark.sql(rows).createOrReplaceTempView("plain_moments")
-    before = lake.spark.conf.get("spark.sql.session.timeZone")
-    lake.spark.conf.set("spark.sql.session.timeZone", zone)
-    try:
+    with moments(lake, rows, zone):
         for text in (
             "SELECT hour(t) AS h, count(*) AS n FROM {} GROUP BY hour(t) ORDER BY h",
             "SELECT count(*) AS n, min(id) AS i FROM {} WHERE hour(t) < 2",
@@ -240,10 +244,6 @@ def test_terms_are_not_evaluated_here_by_other_rules(lake: bitlake.Lake, zone: s
         ):
             theirs = lake.spark.sql(text.format("plain_moments")).collect()
             assert lake.sql(text.format("moments")).collect() == theirs, text
-    finally:
-        lake.spark.conf.set("spark.sql.session.timeZone", before)
-        lake.sql("DROP TABLE moments")
-        lake.spark.catalog.dropTempView("plain_moments")
 
 
 def test_a_variable_that_turns_ansi_mode_off_leaves_a_query_to_spark(
