@@ -240,6 +240,14 @@ class Session:
         return self.settings.get(TIME_ZONE, self.state.timezone)
 
     @property
+    def literal_zone(self) -> str:
+        """The time zone by whose rules literals are read here; ``UNKNOWN`` where the engine has other rules for it.
+
+        Conditions on such literals are then the engine's: nothing is left out by them here.
+        """
+        return self.timezone
+
+    @property
     def wall_clocks(self) -> bool:
         """Whether the type TIMESTAMP is TIMESTAMP_NTZ."""
         return self.settings.get(TIMESTAMP_TYPE, "").strip().upper() == "TIMESTAMP_NTZ"
@@ -381,12 +389,12 @@ class Session:
         analysis = analyse_query(
             text,
             resolve,
-            self.timezone,
+            self.literal_zone,
             quoted_patterns=patterns,
             names=self.names,
             caches=self.catalog.store.caches,
         )
-        return analysis, tuple(narrowed(use, scans[use.name], self.timezone) for use in analysis.tables)
+        return analysis, tuple(narrowed(use, scans[use.name], self.literal_zone) for use in analysis.tables)
 
     def _load_together(self, text: SqlText, resolve: Callable[[TableName], object]) -> None:
         """Load a query's tables at the same time, where they are remote: each takes four requests in three steps."""

@@ -132,7 +132,7 @@ def exact_scan(
         return bare
     fields = scan.state.schema.fields
     try:
-        bound = bind(predicate, fields, session.timezone)
+        bound = bind(predicate, fields, session.literal_zone)
     except (InvalidRequest, NotFound):
         return None
     schema = scan.state.schema

@@ -222,7 +222,7 @@ def from_sqlglot(
     try:
         return _convert(expression, _Context(timezone, column_of, computes), partial)
     except (Inexpressible, InvalidRequest, RecursionError):
-        return None  # InvalidRequest: a time zone only Java knows
+        return None  # InvalidRequest: a time zone that only Java knows, or whose rules it knows differently
 
 
 def dotted(column: exp.Column) -> str:
@@ -277,11 +277,11 @@ def _convert(node: exp.Expr, to: _Context, partial: bool) -> Predicate:
 
 def _and(terms: list[exp.Expr], again: Callable[[exp.Expr], Predicate], partial: bool) -> Predicate:
     parts: list[Predicate] = []
-    missing: Inexpressible | None = None
+    missing: Inexpressible | InvalidRequest | None = None
     for term in terms:
         try:
             parts.append(again(term))
-        except Inexpressible as e:
+        except (Inexpressible, InvalidRequest) as e:
             if not partial:
                 raise
             missing = e

@@ -39,7 +39,7 @@ from bitlake.spark.runner import SparkRunner
 from bitlake.spark.session import SessionConf
 from bitlake.spark.types import spark_type
 from bitlake.sql.text import SqlNull
-from bitlake.types import arrow_type
+from bitlake.types import arrow_type, time_zone
 
 _numbers = itertools.count()
 _KEPT_VIEWS = 16
@@ -139,10 +139,20 @@ class EngineContext(Session):
     @property
     def matches_engine(self) -> bool:
         """See :attr:`Session.matches_engine`; the rules of the session's time zone must be Java's, too."""
-        if not super().matches_engine or not self.classic:
-            return super().matches_engine
+        return super().matches_engine and not self._zone_differs
+
+    @property
+    def literal_zone(self) -> str:
+        """See :attr:`Session.literal_zone`; the engine's rules are Java's."""
+        return time_zone.UNKNOWN if self._zone_differs else self.timezone
+
+    @property
+    def _zone_differs(self) -> bool:
+        """Whether Java has other rules for the session's time zone than this process; compared once."""
+        if not self.classic:
+            return False
         differs, zone = self.catalog.store.caches[_ZONES], self.timezone
-        return not differs.get_or(zone, lambda: differs_from_java(self.spark, zone), lambda _: 200)
+        return differs.get_or(zone, lambda: differs_from_java(self.spark, zone), lambda _: 200)
 
     def over(self, frames: Sequence[DataFrame], text: Callable[[Sequence[str]], str]) -> DataFrame:
         """A query over frames, lazy; ``text`` makes it of the names under which it can name them, in order."""

@@ -76,6 +76,10 @@ _MACHINE_ZONES = ("localtime", "posixrules")
 """Files of the tz database that depend on the machine; Java knows no zones by these names."""
 
 
+UNKNOWN = "unknown rules"
+"""The name of no zone, for one whose rules are not known here: :func:`zone` raises for each time that needs them."""
+
+
 def zone(name: str) -> dt.tzinfo:
     """The time zone of a name or offset (``UTC``, ``Europe/Paris``, ``+02:00``, ``GMT+8``), as Spark reads them.
 

@@ -193,7 +193,7 @@ def whole_condition(target: Target, condition: SqlText | None, *, computes: bool
         return bare
     if condition.tree is None:
         return None
-    predicate = from_sqlglot(condition.tree, target.context.timezone, target.column_of, computes=computes)
+    predicate = from_sqlglot(condition.tree, target.context.literal_zone, target.column_of, computes=computes)
     return None if predicate is None else exact_scan(target.context, bare, predicate)
 
 

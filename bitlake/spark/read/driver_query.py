@@ -215,6 +215,8 @@ def _obstacle(context: EngineContext, prepared: PreparedQuery) -> str | None:
         return f"the setting '{unknown[0]}' may change what it means"
     if not context.is_ansi:
         return "SPARK_ANSI_SQL_MODE is false"
+    if context.literal_zone != context.timezone:
+        return f"this process and Java have other rules for the time zone {context.timezone}"
     for scan in prepared.scans:
         table, opts = f"table '{scan.state.name}'", scan.state.schema.opts
         if type(scan) is not TableScan:

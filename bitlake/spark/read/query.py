@@ -271,7 +271,10 @@ def _is_applied(
     ((scan, field),) = named
     if scan.predicate is None or not any(scan is just for just in filtered):
         return False
-    leaf = bind(In(field.name, values.values, False, values.derived), [field], scan.timezone)
+    try:
+        leaf = bind(In(field.name, values.values, False, values.derived), [field], context.literal_zone)
+    except InvalidRequest:  # values of a time zone whose rules are not Java's here
+        return False
     return leaf in conjuncts(scan.predicate)
 
 
