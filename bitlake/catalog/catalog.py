@@ -429,6 +429,8 @@ class Catalog(ABC):
     def _table_not_found(self, name: Identifier) -> NotFound:
         if not self.database_exists(name.database):
             return self._database_not_found(name.database)
+        if self.find_view(name) is not None:
+            return NotFound(f"table '{name}' does not exist: '{name.table}' is a view")
         return NotFound(f"table '{name}' does not exist{near(name.table, self.tables(name.database))}")
 
     def missing_table(self, name: str, database: str) -> MissingTable:

@@ -24,7 +24,7 @@ from collections.abc import Iterator, Mapping
 
 from bitlake import _clock
 from bitlake.catalog.catalog import DATABASE_SUFFIX, DEFAULT_DATABASE, Catalog, Identifier
-from bitlake.errors import AlreadyExists, NotFound
+from bitlake.errors import AccessDenied, AlreadyExists, NotFound
 from bitlake.io import Store, has_cheap_rename
 from bitlake.metadata.paths import DROPPED, TablePaths
 from bitlake.metadata.schema import TableSchema
@@ -162,7 +162,14 @@ class FileSystemCatalog(Catalog):
         self._check_database(database)
         path = self.database_path(database)
         folders = [f.name for f in self.store.list(path) if f.is_dir]
-        return sorted(f for f in folders if has_schema(TableFiles(self.store, TablePaths(f"{path}/{f}"))))
+        return sorted(f for f in folders if self._may_be_table(f"{path}/{f}"))
+
+    def _may_be_table(self, path: str) -> bool:
+        """Whether a folder has a schema, or may not be looked into: who opens the table is told so."""
+        try:
+            return has_schema(TableFiles(self.store, TablePaths(path)))
+        except AccessDenied:
+            return True
 
     def table_exists(self, name: Identifier) -> bool:
         """Whether the table has a schema."""

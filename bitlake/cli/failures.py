@@ -116,7 +116,13 @@ def print_stderr(text: str) -> None:
     print(text, file=sys.stderr, flush=True)
 
 
+_PART = re.compile(r"\.\d+\.part$")
+"""The end of a file's name while it is written."""
+
+
 def _one_line(error: Exception) -> str:
+    if isinstance(error, OSError) and error.strerror and error.filename:
+        return f"{_PART.sub('', str(error.filename))}: {error.strerror}"
     lines = re.sub(r"(?<![?:;])\ntable '", "; table '", str(error)).splitlines()  # a table's columns, each on a line
     if len(lines) > 2 and lines[-1].strip() == "^":  # the mark below the text: the first line names its column
         lines = [*lines[:-3], f"{lines[-3]}: {lines[-2]}"]

@@ -63,8 +63,8 @@ def _show_compaction(screen: Screen, document: dict[str, Any], full: bool) -> No
         return
     before, after = document["before"], document["after"]
     screen.line(
-        f"{document['table']}: {before['files']:,} files ({human_bytes(before['bytes'])}) became {after['files']:,} "
-        f"({human_bytes(after['bytes'])}) in snapshot {document['snapshot']}"
+        f"{document['table']}: {counted(before['files'], 'file')} ({human_bytes(before['bytes'])}) became "
+        f"{after['files']:,} ({human_bytes(after['bytes'])}) in snapshot {document['snapshot']}"
     )
 
 

@@ -238,14 +238,9 @@ def iso(millis: int | None) -> str | None:
     return datetime.fromtimestamp(millis / 1000, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
-def clock(millis: int | None) -> str | None:
-    """A timestamp for a person: local time."""
-    return None if millis is None else datetime.fromtimestamp(millis / 1000).strftime("%Y-%m-%d %H:%M:%S")
-
-
 def when(text: str | None) -> str | None:
-    """A timestamp of a JSON document (see :func:`iso`) for a person: local time."""
-    return None if text is None else clock(round(datetime.fromisoformat(text).timestamp() * 1000))
+    """A timestamp of a JSON document (see :func:`iso`) for a person, as ``--timestamp`` takes it in any time zone."""
+    return None if text is None else text.replace("T", " ")
 
 
 def _plain(value: Any) -> Any:

@@ -24,6 +24,7 @@ from bitlake.cli.output import Output, Screen
 from bitlake.cli.run import allow_pandas
 from bitlake.errors import InvalidRequest, UnsupportedFeature
 from bitlake.formats.conform import is_number
+from bitlake.formatting import one_line
 from bitlake.lake import core_engine, lake_has_spark
 from bitlake.lazy_modules import compute as pc
 from bitlake.lazy_modules import install_command
@@ -207,7 +208,8 @@ class Result:
         """Run a statement and fetch at most ``limit`` rows; 0 fetches all.
 
         With the engine ``auto``, this process carries out what it does as Spark does, until Spark has been started.
-        Where DuckDB is missing, Spark runs queries.  Raises :class:`InvalidRequest` where Spark is missing, too.
+        Where DuckDB is missing, Spark runs queries.  Raises :class:`InvalidRequest` where Spark is missing, too, and
+        for errors of values (:func:`bitlake.spark.errors.spark_errors`).
         """
         arguments.text("a statement", text)
         started = time.perf_counter()
@@ -228,10 +230,13 @@ class Result:
         if out is not None:
             starting(out)
         allow_pandas()
-        frame = lake.sql(text)
-        if not frame.columns:
-            return Result(text, pa.table({}), False, time.perf_counter() - started)
-        rows = (frame.limit(limit + 1) if limit else frame).toArrow()
+        from bitlake.spark.errors import spark_errors  # imports PySpark
+
+        with spark_errors(f"running '{one_line(text, 60)}'"):
+            frame = lake.sql(text)
+            if not frame.columns:
+                return Result(text, pa.table({}), False, time.perf_counter() - started)
+            rows = (frame.limit(limit + 1) if limit else frame).toArrow()
         more = 0 < limit < rows.num_rows
         return Result(text, rows.slice(0, limit) if more else rows, more, time.perf_counter() - started)
 
@@ -313,7 +318,7 @@ def _writer(sink: Any, format: str, schema: pa.Schema) -> Any:
     nested = next((f.name for f in schema if pa.types.is_nested(f.type)), None)
     if nested is not None:
         raise InvalidRequest(
-            f"column '{nested}' is nested, which CSV does not support: export to JSON, or choose --columns"
+            f"column '{nested}' is nested, which CSV does not support: use JSON, or leave the column out"
         )
     return csv.CSVWriter(sink, pa.schema([f.with_type(pa.string()) if _binary(f.type) else f for f in schema]))
 

@@ -401,6 +401,11 @@ def _with_quotes(text: bytes) -> bytes:
     return _STRING_OR_NON_FINITE.sub(lambda m: m[0] if m[1] is None else b'"%b"' % m[1], text)
 
 
+def without_non_finite(text: bytes) -> bytes:
+    """Lines of JSON with null for each text of NaN and infinities, and for those that are not in quotes."""
+    return _NON_FINITE_TEXT.sub(b"null", _with_quotes(text))
+
+
 def read_json(text: bytes, parse: json.ParseOptions, read: json.ReadOptions | None = None) -> pa.Table:
     """Parse lines of JSON as Arrow does, with MAP columns, NaN and infinities.
 

@@ -54,6 +54,7 @@ from bitlake.cli.text_files import (
     json_parser,
     message,
     whole,
+    without_non_finite,
 )
 from bitlake.errors import AlreadyExists, CorruptError, InvalidRequest, NotFound, StorageUnavailable
 from bitlake.formatting import counted, human_bytes
@@ -276,7 +277,7 @@ def _json_parsing(expected: pa.Schema) -> Any:
 
 
 def _with_dates(block: bytes) -> pa.RecordBatch:
-    """The rows of a block of JSON with inferred types.
+    """The rows of a block of JSON with inferred types, for these types: values that are not finite may be NULL.
 
     Arrow infers timestamps from days, too: such columns are DATE if all values are days.
     """
@@ -289,7 +290,14 @@ def _with_dates(block: bytes) -> pa.RecordBatch:
         except pa.ArrowInvalid as e:
             raise pa.ArrowInvalid(ARRAY_HINT) if ARRAY in str(e) else e from e
 
-    rows = parsed(json.ParseOptions(unexpected_field_behavior="infer"))
+    try:
+        rows = parsed(json.ParseOptions(unexpected_field_behavior="infer"))
+    except pa.ArrowInvalid:
+        finite = without_non_finite(block)  # a column of numbers may have "NaN" and "Infinity"
+        if finite == block:
+            raise
+        block = finite
+        rows = parsed(json.ParseOptions(unexpected_field_behavior="infer"))
     times = [f.name for f in rows.schema if pa.types.is_timestamp(f.type)]
     if times:
         texts = pa.schema([(name, pa.string()) for name in times])

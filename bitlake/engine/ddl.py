@@ -483,6 +483,20 @@ def alter_view(session: Session, statement: st.AlterView) -> Any:
     return create_view(session, st.CreateKeptView(statement.name, statement.query, replace=True))
 
 
+def rename_view(session: Session, statement: st.RenameView) -> Any:
+    """ALTER VIEW … RENAME TO: stores the catalog's view under its new name, then deletes the old one."""
+    if session.is_temporary(statement.name) or not session.catalog.keeps_views:
+        return session.spark_view(statement)
+    old = _identifier(session, statement.name)
+    view = session.catalog.find_view(old)
+    if view is None:
+        raise NotFound(f"view '{old}' does not exist{near(old.table, session.catalog.views(old.database))}")
+    new = Identifier(statement.new_name.database or old.database, statement.new_name.table)
+    session.catalog.create_view(new, view)
+    session.catalog.drop_view(old)
+    return nothing()
+
+
 def drop_view(session: Session, statement: st.DropView) -> Any:
     """DROP VIEW: the session's, if it has one of that name, else the catalog's."""
     if session.view(statement.name) is not None:

@@ -77,6 +77,7 @@ def handlers() -> Mapping[type[Any], Handler]:
         st.ShowTags: show.tags,
         st.CreateKeptView: ddl.create_view,
         st.AlterView: ddl.alter_view,
+        st.RenameView: ddl.rename_view,
         st.DropView: ddl.drop_view,
         st.ShowViews: ddl.show_views,
         st.Describe: ddl.describe,

@@ -519,7 +519,7 @@ class Session:
         """The columns of a query: names, and types as a view keeps them."""
         return [(column.name, column.type) for column in self.query_rows(text).columns]
 
-    def spark_view(self, statement: st.CreateKeptView | st.AlterView | st.DropView) -> Any:
+    def spark_view(self, statement: st.CreateKeptView | st.AlterView | st.RenameView | st.DropView) -> Any:
         """Carry out a statement about a view of Spark's session or of Spark's own catalog."""
         raise NeedsSpark(f"view '{statement.name}', which the lake's catalog does not keep,")
 

@@ -275,7 +275,9 @@ class _Context(EngineContext):
         """The columns of a query: names, and types as a view keeps them."""
         return [(f.name, from_spark_field(f)) for f in query.query(self, text, computes=False).schema.fields]
 
-    def spark_view(self, statement: st.CreateKeptView | st.AlterView | st.DropView) -> DataFrame | pa.Table:
+    def spark_view(
+        self, statement: st.CreateKeptView | st.AlterView | st.RenameView | st.DropView
+    ) -> DataFrame | pa.Table:
         """Carry out a statement about a view of Spark's session or of Spark's own catalog."""
         if isinstance(statement, st.CreateKeptView):
             # Spark's own catalog may keep it, unless it reads lake tables.
@@ -288,6 +290,8 @@ class _Context(EngineContext):
             if statement.name.database is not None or not self.is_view(statement.name.table):
                 return query.other(self, statement.text)
             return query.create_view(self, st.CreateView(statement.name.table, statement.query, replace=True))
+        if isinstance(statement, st.RenameView):
+            return query.other(self, statement.text)
         with spark_errors(f"dropping view '{statement.name}'"):
             return self.spark.sql(statement.text)
 

@@ -314,6 +314,8 @@ def _alter(c: Cursor) -> Statement | None:
 def _alter_view(c: Cursor) -> Statement | None:
     c.expect("VIEW")
     view = c.table()
+    if c.accept("RENAME", "TO"):
+        return st.RenameView(view, c.table(), c.statement)
     c.accept("AS")
     if c.word() not in QUERY_STARTS:
         return None

@@ -471,6 +471,14 @@ class AlterView(Statement):
     text: SqlText
 
 
+class RenameView(Statement):
+    """ALTER VIEW … RENAME TO; the new name without a database stays in the old one's.  ``text`` is the statement."""
+
+    name: TableName
+    new_name: TableName
+    text: SqlText
+
+
 class DescribeQuery(Statement):
     """DESCRIBE QUERY."""
 

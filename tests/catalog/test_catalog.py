@@ -15,7 +15,7 @@ from bitlake.catalog.catalog import Catalog, Identifier, View, identifier_exists
 from bitlake.catalog.filesystem import FileSystemCatalog, create_first_schema, delete_table
 from bitlake.catalog.jdbc import JdbcCatalog
 from bitlake.catalog.rest import RestCatalog
-from bitlake.errors import AlreadyExists, CorruptError, InvalidRequest, NotFound, UnsupportedFeature
+from bitlake.errors import AccessDenied, AlreadyExists, CorruptError, InvalidRequest, NotFound, UnsupportedFeature
 from bitlake.io.local import LocalStore
 from bitlake.metadata.schema import Names, TableSchema
 from bitlake.snapshot.state import TableState
@@ -114,6 +114,28 @@ def test_tables_are_created_written_and_read(lake: bitlake.Lake, tmp_path: Path)
     with pytest.raises(NotFound, match="database 'no'"):
         lake.create_table("no.t", SCHEMA)
     assert lake.tables() == ["t"]
+
+
+def test_a_folder_that_may_not_be_looked_into(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Bug: one such table kept all of its database from being listed, and others from being made and found."""
+    lake = bitlake.connect(tmp_path)
+    for name in ("orders", "secret"):
+        lake.create_table(name, SCHEMA)
+    names = LocalStore.names
+
+    def refuse(store: LocalStore, path: str) -> list[str]:
+        if "/secret" in path:
+            raise AccessDenied(f"cannot list {path}: Permission denied")
+        return names(store, path)
+
+    monkeypatch.setattr(LocalStore, "names", refuse)
+    assert lake.tables() == ["orders", "secret"]
+    with pytest.raises(NotFound, match=r"default\.ordrs' does not exist; did you mean orders"):
+        lake.table("ordrs")
+    lake.create_table("more", SCHEMA).append(ROWS)
+    assert lake.table("more").count() == ROWS.num_rows
+    with pytest.raises(AccessDenied, match="secret"):
+        lake.table("secret")
 
 
 def test_branches_and_system_tables_are_resolved(lake: bitlake.Lake) -> None:

@@ -72,6 +72,17 @@ def test_history(cli: Cli) -> None:
     assert "1 earlier snapshot: --limit 0 shows all" in cli("history", "orders", "-n", "1").out
 
 
+@pytest.mark.parametrize("zone", ["UTC", "Asia/Tokyo", "America/New_York"])
+def test_a_shown_time_is_that_of_its_snapshot_in_every_zone(cli: Cli, zone: str) -> None:
+    """Bug: local times were shown without their zone and cut to seconds, and read in the zone of --timezone."""
+    history = cli("history", "orders", TZ=zone).out.splitlines()
+    committed = re.search(r"\d{4}-\d\d-\d\d [\d:.]+Z", history[2])
+    assert committed is not None and history[2].startswith(" 1 ")
+    found = cli("--timezone", zone, "count", "orders", "--timestamp", committed[0], "--json", TZ=zone).json
+    assert found["rows"] == 30
+    assert committed[0] in cli("tag", "list", "orders").out
+
+
 def test_files(cli: Cli, lake: bitlake.Lake) -> None:
     out = cli("files", "orders").out
     assert out.splitlines()[0].split() == ["bucket", "rows", "size", "index", "file"]

@@ -40,6 +40,11 @@ def test_a_name_that_is_nearly_right(cli: Cli) -> None:
     assert cli("descibe", "orders", code=2).err.startswith("error: No such command 'descibe'. Did you mean 'describe'?")
 
 
+def test_a_file_that_cannot_be_written(cli: Cli) -> None:
+    said = one_line(cli("explain", "orders", "--html", "/nowhere/x.html", code=1).err)
+    assert said == "error: /nowhere/x.html: No such file or directory"
+
+
 @pytest.mark.parametrize(
     ("word", "commands"),
     [

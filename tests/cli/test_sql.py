@@ -25,6 +25,23 @@ SELECT 'never';
 
 @pytest.mark.spark
 @pytest.mark.slow
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("SELECT 1 / 0 AS q", "error: running 'SELECT 1 / 0 AS q': Division by zero. "),
+        ("SELECT CAST(status AS INT) FROM orders", 'of the type "STRING" cannot be cast to "INT"'),
+        ("SELECT raise_error('no more')", "error: no more"),
+    ],
+)
+def test_an_error_of_values_is_one_line(cli: Cli, text: str, message: str) -> None:
+    """Bug: it was called a bug in bitlake, with exit code 3 and the JVM's stack, and it ended the shell."""
+    done = cli("sql", "--engine", "spark", text, code=1)
+    (line,) = [line for line in done.err.splitlines() if not line.startswith("WARNING: Using incubator modules")]
+    assert message in line
+
+
+@pytest.mark.spark
+@pytest.mark.slow
 def test_a_file_of_statements(cli: Cli, lake: bitlake.Lake, tmp_path: Path) -> None:
     """It stops at the first that fails, names it, and what came before is told and stays."""
     (tmp_path / "script.sql").write_text(SCRIPT)

@@ -394,6 +394,19 @@ def test_a_pipe_that_is_not_read_to_its_end(lake: bitlake.Lake, home: Path) -> N
 NOT_FINITE = {"NaN": "nan", "Infinity": "inf", "-Infinity": "-inf", "+INF": "inf", "-INF": "-inf", "nan": "nan"}
 
 
+def test_json_makes_a_table_with_numbers_that_are_not_finite(cli: Cli, lake: bitlake.Lake, tmp_path: Path) -> None:
+    """Bug: types were inferred only where a column's values were all numbers or all texts."""
+    file = tmp_path / "t.json"
+    file.write_text(
+        '{"d": "nan", "s": "NaN", "day": "2024-02-29"}\n{"d": 2.5, "s": "x", "day": "2024-03-01"}\n{"d": -Infinity}'
+    )
+    cli("import", "not_finite", str(file), "--create")
+    rows = lake.table("not_finite").scan().to_arrow()
+    assert rows.schema.types == [pa.float64(), pa.string(), pa.date32()]
+    assert str(rows["d"].to_pylist()) == "[nan, 2.5, -inf]" and rows["s"].to_pylist() == ["NaN", "x", None]
+    lake.drop_table("not_finite")
+
+
 def test_json_has_numbers_that_are_not_finite_and_maps(cli: Cli, lake: bitlake.Lake, tmp_path: Path) -> None:
     """As Spark's reader takes them, and as export writes them."""
     types = [("id", pa.int32()), ("d", pa.float64()), ("f", pa.float32()), ("l", pa.list_(pa.float64()))]

@@ -591,7 +591,7 @@ def test_batches_may_bring_columns(spark: Any, lake: bitlake.Lake) -> None:
     with pytest.raises(InvalidRequest, match="'bucket' is not an option of a streaming write"):
         StreamTarget(lake._catalog, name, "", None, "me", {"bucket": "2"}).check(spark, frame)
     wrong = frame.selectExpr("id", "v", "more", "'+X' AS kind")
-    with pytest.raises(InvalidRequest, match="invalid row kind -1"):
+    with pytest.raises(InvalidRequest, match=r"invalid row kind '\+X'; expected one of \+I"):
         target(wrong, 2)
 
 
@@ -653,6 +653,9 @@ def test_a_frame_that_is_no_stream(spark: Any, lake: bitlake.Lake) -> None:
     stream = lake.read_stream("n")
     with pytest.raises(InvalidRequest, match="its rows have no kinds"):
         lake.write_stream(stream, "n", "/nowhere", kinds="v")
+    lake.create_table("keyed", SCHEMA, primary_key=["id"], options={"bucket": "1"})
+    with pytest.raises(InvalidRequest, match="has a column 'V', which cannot hold the stream's row kinds"):
+        lake.write_stream(stream.withColumnRenamed("v", "V"), "keyed", "/nowhere", kinds="V")
 
 
 def test_wrong_arguments_of_frames_and_streams_are_named(spark: Any, lake: bitlake.Lake, tmp_path: Path) -> None:

@@ -85,6 +85,11 @@ class StreamTarget:
             raise InvalidRequest(f"table '{table.name}' has no primary key: its rows have no kinds")
         if self.kinds is not None and self.kinds not in frame.columns:
             raise InvalidRequest(f"table '{table.name}': the stream has no column '{self.kinds}' for row kinds")
+        if self.kinds is not None and any(context.names.same(self.kinds, n) for n in state.schema.field_names):
+            raise InvalidRequest(
+                f"table '{table.name}' has a column '{self.kinds}', which cannot hold the stream's row kinds: give "
+                "theirs another name"
+            )
         unknown = next((o for o in self.options if not o.startswith(PREFIX)), None)
         if unknown is not None:
             raise InvalidRequest(
@@ -116,9 +121,13 @@ def write_batch(
             table.commit_files(state, write_frame(context, table, state, named), "WRITE", None, batch)
             return
         if kinds is not None and isinstance(named.schema[kinds].dataType, T.StringType):
-            # A word that is not a row kind becomes -1, which the writer refuses.
-            place = F.array_position(F.array(*[F.lit(w) for w in KIND_NAMES]), quoted_columns(kinds)) - 1
-            named = named.withColumn(kinds, place.cast("tinyint"))
+            words, known = quoted_columns(kinds), ", ".join(KIND_NAMES)
+            place = F.array_position(F.array(*[F.lit(w) for w in KIND_NAMES]), words) - 1
+            wrong = F.format_string(
+                f"table '%s': invalid row kind '%s'; expected one of {known}", F.lit(table.name), words
+            )
+            code = F.when(place < 0, F.raise_error(wrong)).otherwise(place)
+            named = named.withColumn(kinds, code.cast("tinyint"))
         changes = write_changes(context, table, state, named, kinds)
         publish(table, state, changes, operation="WRITE", identifier=batch)
 
