@@ -15,7 +15,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from long import exhaustive, long
-from pyspark.errors import StreamingQueryException
+from pyspark.errors import AnalysisException, StreamingQueryException
 from pyspark.sql import types as T
 
 import bitlake
@@ -644,6 +644,14 @@ def test_a_query_that_cannot_be_says_why(lake: bitlake.Lake, tmp_path: Path, tri
     query = rows.trigger(**trigger).start()
     with pytest.raises(StreamingQueryException, match=r"t\$snapshots' cannot be streamed; of the system tables only"):
         query.awaitTermination(300)
+
+
+def test_a_query_that_does_not_start_leaves_no_table(lake: bitlake.Lake, tmp_path: Path) -> None:
+    lake.create_table("n", SCHEMA)
+    counted = lake.read_stream("n").groupBy("v").count()  # Spark wants a watermark
+    with pytest.raises(AnalysisException, match="watermark"):
+        lake.write_stream(counted, "made", str(tmp_path / "c"))
+    assert lake.tables() == ["n"]
 
 
 def test_a_frame_that_is_no_stream(spark: Any, lake: bitlake.Lake) -> None:

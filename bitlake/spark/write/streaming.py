@@ -168,11 +168,11 @@ def start_stream(
     target = replace(target, options=merge) if created else target
     try:
         target.check(spark, frame)
+        writer = frame.writeStream.option("checkpointLocation", target.checkpoint).foreachBatch(target)
+        if query is not None:
+            writer = writer.queryName(query)
+        return (writer.trigger(**trigger) if trigger else writer).start()
     except BaseException:
         if created:
             target.catalog.drop_unwritten(target.name)
         raise
-    writer = frame.writeStream.option("checkpointLocation", target.checkpoint).foreachBatch(target)
-    if query is not None:
-        writer = writer.queryName(query)
-    return (writer.trigger(**trigger) if trigger else writer).start()

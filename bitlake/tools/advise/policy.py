@@ -423,7 +423,7 @@ def _beside(
     as_good = worthwhile(existing, trial.table_bytes) and existing.bytes_saved >= _AS_GOOD * chosen.bytes_saved
     if chosen.index_type == kind or as_good:
         return "keep" if built else "add", existing, why + late
-    return "replace", chosen, f"{why}; its {kind} saves {100 * (1 - existing.share):.0f} % of the bytes"
+    return "replace", chosen, f"{why}; its {kind} saves {100 * max(0.0, 1 - existing.share):.0f} % of the bytes"
 
 
 def _words(questions: Sequence[Question]) -> str:
