@@ -37,7 +37,7 @@ from bitlake.table.history import TableHistory
 from bitlake.table.indexes import TableIndexes
 from bitlake.types import DataType
 from bitlake.write.analyze import analyzed_columns, save_statistics
-from bitlake.write.commit_plan import overwrite_scope
+from bitlake.write.commit_plan import overwrite_scope, same_value
 
 log = logging.getLogger("bitlake")
 
@@ -181,7 +181,7 @@ def drop_partitions(session: Session, statement: st.DropPartitions) -> pa.Table:
 
 def _matches(spec: Mapping[str, Any], keys: Sequence[str], values: Sequence[Any]) -> bool:
     named = dict(zip(keys, values, strict=True))
-    return all(named[k] == v for k, v in spec.items())
+    return all(same_value(named[k], v) for k, v in spec.items())
 
 
 def add_partitions(session: Session, statement: st.AddPartitions) -> pa.Table:

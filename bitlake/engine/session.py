@@ -28,7 +28,7 @@ from bitlake.expressions.folding import NotConstant, cast, constant
 from bitlake.expressions.literal_lists import with_lists
 from bitlake.expressions.sql_text import quote, quoted
 from bitlake.file_store_table import FileStoreTable
-from bitlake.formats.conform import null_column
+from bitlake.formats.conform import fit_length, null_column
 from bitlake.io.base import run_at_once
 from bitlake.mergetree import dml
 from bitlake.mergetree.commit import Publisher
@@ -53,7 +53,7 @@ from bitlake.sql.ddl import type_to_ddl
 from bitlake.sql.parser import parse_table_name
 from bitlake.sql.rewrite import expand_views, normalize, take_max_pt
 from bitlake.sql.table_references import find_names
-from bitlake.sql.text import QUOTED, SqlNull, SqlText, TableName
+from bitlake.sql.text import QUOTED, SqlNull, SqlText, SqlTime, TableName
 from bitlake.sql.time_travel import Changes, Relation, take_relations
 from bitlake.table import open_table
 from bitlake.table.history import TableHistory
@@ -448,15 +448,24 @@ class Session:
 
     def partition_arrays(self, state: TableState, spec: Mapping[str, Any]) -> dict[str, pa.Array]:
         """Literals of a PARTITION clause, each as one value of its column, cast as Spark casts them."""
+
+        def value(literal: Any) -> Any:
+            if isinstance(literal, SqlTime):
+                return literal.value(self.timezone)
+            return None if isinstance(literal, SqlNull) else literal
+
         fields = [state.schema.field(k) for k in spec]
         return {
-            f.name: exact_value(state.name, f, None if isinstance(v, SqlNull) else v, self.timezone)
+            f.name: exact_value(state.name, f, value(v), self.timezone)
             for f, v in zip(fields, spec.values(), strict=True)
         }
 
     def partition_values(self, state: TableState, spec: Mapping[str, Any]) -> dict[str, Any]:
-        """Literals of a PARTITION clause as the columns' own values (physical)."""
-        return {name: physical_values(value)[0] for name, value in self.partition_arrays(state, spec).items()}
+        """Literals of a PARTITION clause as the columns' own values (physical), padded as columns of CHAR are."""
+        arrays = self.partition_arrays(state, spec)
+        fields = map(state.schema.field, arrays)
+        fitted = [fit_length(state.name, array, f) for array, f in zip(arrays.values(), fields, strict=True)]
+        return {name: physical_values(array)[0] for name, array in zip(arrays, fitted, strict=True)}
 
     def millis(self, expression: str) -> int:
         """A time as Spark understands it, in ms since the epoch: numbers are seconds, text is in the session's zone."""

@@ -43,6 +43,7 @@ from bitlake.types import (
 )
 from bitlake.types.casts import cast_values
 from bitlake.types.datatypes import TIMESTAMPS
+from bitlake.write.commit_plan import same_value
 
 DESCRIBED: Columns = {"col_name": str, "data_type": str, "comment": str}
 """The columns of DESCRIBE's result."""
@@ -115,7 +116,7 @@ def partitions(session: Session, statement: st.ShowPartitions) -> pa.Table:
     found = set()
     for raw in {e.partition for e in entries}:
         values = dict(zip(keys, reader.values(raw), strict=True))
-        if all(values.get(k) == v for k, v in wanted.items()):
+        if all(same_value(values.get(k), v) for k, v in wanted.items()):
             fields = state.schema.partition_fields
             shown = [(f.name, _shown(values[f.name], f, session.timezone)) for f in fields]
             found.add("/".join(f"{_escaped(name)}={_escaped(text)}" for name, text in shown))

@@ -11,7 +11,7 @@ import pyarrow as pa
 from bitlake.errors import InvalidRequest
 from bitlake.lazy_modules import compute as pc
 from bitlake.types.arrow import holds
-from bitlake.types.datatypes import DataField
+from bitlake.types.datatypes import MAX_LENGTH, AtomicType, DataField, Root
 
 Column = Any
 """A pyarrow Array or ChunkedArray (pyarrow has no type stubs)."""
@@ -434,3 +434,24 @@ def _children(array: pa.Array) -> list[tuple[pa.Field, pa.Array]]:
         keys, items = whole.keys.slice(start, stop - start), whole.items.slice(start, stop - start)
         return [(kind.key_field, keys), (kind.item_field, items)]
     return [(kind.value_field, array.flatten())]
+
+
+def fit_length(table: str, column: Column, field: DataField) -> Column:
+    """Return the values as a column of CHAR, VARCHAR, BINARY or VARBINARY stores them: padded, without blanks too many.
+
+    Values of other types are returned as they are.  Raises :class:`InvalidRequest` for a longer value.
+    """
+    declared = field.type
+    if not isinstance(declared, AtomicType) or declared.length is None or declared.length == MAX_LENGTH:
+        return column  # of a type without a length, or of the longest
+    if declared.root in (Root.CHAR, Root.VARCHAR):
+        lengths = pc.utf8_length(column)
+        if (pc.max(lengths).as_py() or 0) > declared.length:
+            if (pc.max(pc.utf8_length(pc.utf8_rtrim(column, characters=" "))).as_py() or 0) > declared.length:
+                raise InvalidRequest(f"table '{table}': a value is longer than column '{field.name}' {declared} allows")
+            column = pc.utf8_slice_codeunits(column, 0, declared.length)  # blanks beyond the length are dropped
+        if declared.root is Root.CHAR:
+            column = pc.utf8_rpad(column, width=declared.length, padding=" ")
+    elif (pc.max(pc.binary_length(column)).as_py() or 0) > declared.length:
+        raise InvalidRequest(f"table '{table}': a value is longer than column '{field.name}' {declared} allows")
+    return column

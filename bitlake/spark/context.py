@@ -38,7 +38,7 @@ from bitlake.spark.read.scan import SparkReader, is_lasting
 from bitlake.spark.runner import SparkRunner
 from bitlake.spark.session import SessionConf
 from bitlake.spark.types import spark_type
-from bitlake.sql.text import SqlNull
+from bitlake.sql.text import SqlNull, SqlTime
 from bitlake.types import arrow_type, time_zone
 
 _numbers = itertools.count()
@@ -242,7 +242,9 @@ class EngineContext(Session):
 
 
 def partition_literal(value: Any) -> Column:
-    """A literal of a PARTITION clause."""
+    """A literal of a PARTITION clause; Spark evaluates dates and timestamps, in the session's time zone."""
+    if isinstance(value, SqlTime):
+        return F.expr(str(value.text))
     return F.lit(None if isinstance(value, SqlNull) else value)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import enum
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -150,6 +151,18 @@ def closing_brackets(words: Sequence[str]) -> dict[int, int]:
 
 
 # --- names ------------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class SqlTime:
+    """A constant date or timestamp of a PARTITION clause, whose value depends on the session's time zone."""
+
+    text: SqlText
+
+    def value(self, timezone: str) -> Any:
+        """The value in a session of this time zone."""
+        assert self.text.tree is not None
+        return constant(self.text.tree, timezone)
 
 
 class SqlNull(enum.Enum):
@@ -450,7 +463,10 @@ def _property_value(c: Cursor, key: str) -> str:
 
 
 def partition_spec(c: Cursor, *, dynamic: bool = False) -> dict[str, Any]:
-    """``(a = 1, b = 'x')``, and ``b`` alone (None) where ``dynamic``; NULL is :class:`SqlNull`."""
+    """``(a = 1, b = 'x')``, and ``b`` alone (None) where ``dynamic``.
+
+    NULL is :class:`SqlNull`; dates and timestamps are :class:`SqlTime`.
+    """
     out: dict[str, Any] = {}
 
     def read() -> None:
@@ -458,8 +474,12 @@ def partition_spec(c: Cursor, *, dynamic: bool = False) -> dict[str, Any]:
         name = c.name("a partition column")
         c.check_once(f"partition column '{name}'", name in out, at)
         if c.accept("=") or c.accept("=="):
+            start = c.position
             value = _value(c)
-            out[name] = SqlNull.NULL if value is None else value
+            if isinstance(value, dt.date):  # dt.datetime, too
+                out[name] = SqlTime(c.text.part(start, c.end))
+            else:
+                out[name] = SqlNull.NULL if value is None else value
         elif dynamic:
             out[name] = None
         else:

@@ -31,6 +31,7 @@ import pyarrow as pa
 from bitlake import arguments
 from bitlake.codec.binary_row import EMPTY_ROW, decode_row
 from bitlake.errors import CommitConflict, InvalidRequest, NotFound, UnsupportedFeature
+from bitlake.formats.conform import fit_length
 from bitlake.io import Store
 from bitlake.merge.interval_partition import check_level_overlap, check_no_common_keys, files_with_common_keys
 from bitlake.metadata import options as opt
@@ -551,6 +552,11 @@ def _one_nan(value: Any) -> Any:
     return math.nan if isinstance(value, float) and math.isnan(value) else value
 
 
+def same_value(one: Any, other: Any) -> bool:
+    """Return whether two physical values of a partition column are the same; NaN is."""
+    return (_one_nan(one),) == (_one_nan(other),)
+
+
 def overwrite_scope(schema: TableSchema, partition: Mapping[str, Any] | None, *, filled: bool = True) -> Overwrite:
     """Return what an overwrite replaces: the table (None), the partitions written ({}), or those matching a spec.
 
@@ -593,6 +599,7 @@ def physical_partition(table: str, schema: TableSchema, partition: Mapping[str, 
         try:
             kind = arrow_type(field.type)
             array = pa.array([value]).cast(kind) if isinstance(value, str) else pa.array([value], kind)
+            array = fit_length(table, array, field)
         except (ValueError, TypeError, OverflowError, NotImplementedError) as e:  # Arrow's own errors are among them
             message = f"table '{table}': invalid {field.type} value {value!r} for partition column '{name}': {e}"
             raise InvalidRequest(message) from e

@@ -18,7 +18,7 @@ import pyarrow as pa
 
 from bitlake.codec.bucket import bucket_of
 from bitlake.errors import InvalidRequest, NotFound
-from bitlake.formats.conform import conform, in_pieces
+from bitlake.formats.conform import conform, fit_length, in_pieces
 from bitlake.io import Store
 from bitlake.lazy_modules import compute as pc
 from bitlake.metadata import options as opt
@@ -27,9 +27,8 @@ from bitlake.metadata.schema import TableSchema
 from bitlake.runtime import at_least
 from bitlake.schema.evolution import default_column
 from bitlake.snapshot.state import TableState
-from bitlake.types import AtomicType, DataField, Root, arrow_schema
+from bitlake.types import DataField, arrow_schema
 from bitlake.types.arrow import physical_values
-from bitlake.types.datatypes import MAX_LENGTH
 from bitlake.write.data_file_writer import DataFileFactory, DataFileWriter, GroupWriters
 from bitlake.write.register_files import RegisterContext
 
@@ -62,7 +61,8 @@ def fit(table: str, rows: pa.Table, schema: TableSchema) -> pa.Table:
         raise InvalidRequest(f"table '{table}': {e}") from e
     for i, field in enumerate(schema.fields):
         if field.name in columns:
-            conformed = _fit_length(table, conformed, i, field)
+            fitted = fit_length(table, conformed.column(i), field)
+            conformed = conformed.set_column(i, conformed.schema.field(i), fitted)
     return conformed
 
 
@@ -89,26 +89,6 @@ def with_defaults(table: str, rows: pa.Table, schema: TableSchema) -> pa.Table:
             raise InvalidRequest(f"table '{table}': {e}") from e
         rows = rows.set_column(at, name, values)
     return rows
-
-
-def _fit_length(table: str, rows: pa.Table, at: int, field: DataField) -> pa.Table:
-    """Pad and cut a column to its declared length; raises :class:`InvalidRequest` for a longer value."""
-    declared = field.type
-    if not isinstance(declared, AtomicType) or declared.length is None or declared.length == MAX_LENGTH:
-        return rows  # of a type without a length, or of the longest
-    column = rows.column(at)
-    if declared.root in (Root.CHAR, Root.VARCHAR):
-        lengths = pc.utf8_length(column)
-        if (pc.max(lengths).as_py() or 0) > declared.length:
-            # Trailing blanks beyond the length are dropped, as SQL does.
-            column = pc.if_else(pc.greater(lengths, declared.length), pc.utf8_rtrim(column, characters=" "), column)
-            if (pc.max(pc.utf8_length(column)).as_py() or 0) > declared.length:
-                raise InvalidRequest(f"table '{table}': a value is longer than column '{field.name}' {declared} allows")
-        if declared.root is Root.CHAR:
-            column = pc.utf8_rpad(column, width=declared.length, padding=" ")
-    elif (pc.max(pc.binary_length(column)).as_py() or 0) > declared.length:
-        raise InvalidRequest(f"table '{table}': a value is longer than column '{field.name}' {declared} allows")
-    return rows.set_column(at, rows.schema.field(at), column)
 
 
 def write_rows(state: TableState, batches: Iterator[pa.Table], store: Store) -> list[ManifestEntry]:

@@ -1,7 +1,5 @@
 from __future__ import annotations
 
-import datetime as dt
-
 import pytest
 import sqlglot
 
@@ -11,7 +9,7 @@ from bitlake.sql import statements as st
 from bitlake.sql.ddl import parse_ddl_type
 from bitlake.sql.parser import parse_statement, parse_table_name, split_statements
 from bitlake.sql.statements import ColumnDef, Statement
-from bitlake.sql.text import SqlNull, TableName
+from bitlake.sql.text import SqlNull, SqlText, SqlTime, TableName
 
 T = TableName(None, "t")
 DB_T = TableName("db", "t")
@@ -75,7 +73,7 @@ CASES: list[tuple[str, Statement]] = [
             T,
             "SELECT 2",
             ("x",),
-            {"a": 1, "b": None, "c": SqlNull.NULL, "d": dt.date(2020, 1, 1), "e": -1},
+            {"a": 1, "b": None, "c": SqlNull.NULL, "d": SqlTime(SqlText("DATE '2020-01-01'")), "e": -1},
             True,
         ),
     ),
