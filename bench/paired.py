@@ -4,7 +4,8 @@
 
 Two processes, each with a Spark session of its own, run the same row in turns (old new, new old, …) over tables of
 their own with the same rows.  The pairs are spread over three such sessions, because sessions of the same code differ:
-`insert-keyed` took 1.98 to 2.65 s in seven.  The old process imports bitlake from a work tree of the base commit in
+`insert-keyed` took 1.98 to 2.65 s in seven.  The interval takes the pairs for independent, so a row whose interval lies
+little above 1.03 is to be measured again.  The old process imports bitlake from a work tree of the base commit in
 `.bench/base`, the new one from this tree; rows use only the public API that both have.  For each row: the geometric
 mean of the paired ratios new ÷ old and its 95 % interval (Student's t over the logarithms).  A row is slower if its
 whole interval lies above 1.03; all rows together if their geometric mean is above 1.01.  Both are printed, and make the
@@ -249,11 +250,11 @@ def interval(ratios: list[float]) -> tuple[float, float, float]:
 
 
 Seconds = dict[str, tuple[list[float], list[float]]]
-"""What each row took: the old code's runs and the new code's, of which those at the same place are a pair."""
+"""Seconds per row, old and new; equal positions form a pair."""
 
 
 def compare(trees: tuple[Path, Path], source: Path, names: list[str], pairs: int) -> Seconds:
-    """The seconds of each row, old and new in turns, in sessions of their own, after two warm runs of each."""
+    """Return the seconds of each row, old and new in turns, in sessions of their own, after two warm runs of each."""
     seconds: Seconds = {name: ([], []) for name in names}
     for session in range(_SESSIONS):
         sides = Process("old", trees[0], source), Process("new", trees[1], source)
@@ -261,9 +262,9 @@ def compare(trees: tuple[Path, Path], source: Path, names: list[str], pairs: int
             imported = Path(side.answer()["at"])
             if not imported.is_relative_to(side.tree):
                 raise SystemExit(f"{side.tree}: bitlake was imported from {imported}")
-        of_session = len(range(session, pairs, _SESSIONS))
+        session_pairs = len(range(session, pairs, _SESSIONS))
         for name in names:
-            for turn in range(-2, of_session):
+            for turn in range(-2, session_pairs):
                 for place in (0, 1) if (turn + session) % 2 else (1, 0):
                     taken = sides[place].seconds(name)
                     if turn >= 0:
@@ -309,7 +310,7 @@ def main() -> int:
 
 
 def _report(seconds: Seconds) -> bool:
-    """Print the ratio of each row and of all; returns whether one is missed."""
+    """Print the ratios; return True if a row or the total is too slow."""
     means, slower = [], []
     print("| row | old, median | new, median | new ÷ old | 95 % interval |\n| --- | ---: | ---: | ---: | --- |")
     for name, (before, after) in seconds.items():

@@ -144,6 +144,8 @@ def _answer(server: Server, method: str, path: str, query: dict[str, str], body:
     parts = [unquote(p) for p in path.removeprefix(f"{PREFIX}/").split("/")]
     if parts == ["tables", "rename"]:
         return _rename(server, body)
+    if parts == ["views", "rename"]:
+        return _rename_view(server, body)
     assert parts.pop(0) == "databases"
     if not parts:
         return _databases(server, method, query, body)
@@ -241,6 +243,15 @@ def _rename(server: Server, body: dict[str, Any]) -> None:
     if new in server.tables or new in server.views:
         raise Failure(409, "TABLE", new[1], "exists")
     server.tables[new] = server.tables.pop(old)
+
+
+def _rename_view(server: Server, body: dict[str, Any]) -> None:
+    old, new = ((body[k]["database"], body[k]["object"]) for k in ("source", "destination"))
+    if old not in server.views:
+        raise Failure(404, "VIEW", old[1], "missing")
+    if new in server.tables or new in server.views:
+        raise Failure(409, "VIEW", new[1], "exists")
+    server.views[new] = server.views.pop(old)
 
 
 def _alter(server: Server, table: Table, body: dict[str, Any]) -> None:

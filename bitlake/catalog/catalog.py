@@ -389,6 +389,14 @@ class Catalog(ABC):
         """
         raise NotFound(f"view '{name}' does not exist")
 
+    def rename_view(self, old: Identifier, new: Identifier) -> None:
+        """Rename a view, with its queries of all dialects, in one step.
+
+        Raises :class:`NotFound` for the view or the new database, and :class:`AlreadyExists` for a table or view of
+        the new name.
+        """
+        raise NotFound(f"view '{old}' does not exist")
+
     def drop_view(self, name: Identifier) -> None:
         """Delete a view; raises :class:`NotFound`."""
         raise NotFound(f"view '{name}' does not exist")
@@ -422,6 +430,16 @@ class Catalog(ABC):
         if self.table_exists(new):
             raise AlreadyExists(f"table '{new}' already exists; drop it first")
 
+    def _check_view_rename(self, old: Identifier, new: Identifier) -> None:
+        """Raise the errors of :meth:`rename_view`."""
+        if self.find_view(old) is None:
+            raise NotFound(f"view '{old}' does not exist{near(old.table, self.views(old.database))}")
+        self._check_database(new.database)
+        check_name(new.table, "view")
+        for kind, exists in (("table", self.table_exists(new)), ("view", self.find_view(new) is not None)):
+            if exists:
+                raise AlreadyExists(f"{kind} '{new}' already exists; drop it first")
+
     def _database_not_found(self, name: str) -> NotFound:
         hint = near(name, self.databases()) or "; create it with lake.create_database or CREATE DATABASE"
         return NotFound(f"database '{name}' does not exist in {self.location}{hint}")
@@ -430,7 +448,7 @@ class Catalog(ABC):
         if not self.database_exists(name.database):
             return self._database_not_found(name.database)
         if self.find_view(name) is not None:
-            return NotFound(f"table '{name}' does not exist: '{name.table}' is a view")
+            return NotFound(f"table '{name}' does not exist: it is a view; use SELECT, ALTER VIEW or DROP VIEW")
         return NotFound(f"table '{name}' does not exist{near(name.table, self.tables(name.database))}")
 
     def missing_table(self, name: str, database: str) -> MissingTable:

@@ -165,7 +165,7 @@ class FileSystemCatalog(Catalog):
         return sorted(f for f in folders if self._may_be_table(f"{path}/{f}"))
 
     def _may_be_table(self, path: str) -> bool:
-        """Whether a folder has a schema, or may not be looked into: who opens the table is told so."""
+        """Whether the folder has a schema, or reading it is denied; opening such a table raises AccessDenied."""
         try:
             return has_schema(TableFiles(self.store, TablePaths(path)))
         except AccessDenied:

@@ -600,6 +600,16 @@ class JdbcCatalog(Catalog):
             changed = dumps({**schema, "dialects": queries})
             t.run(f"UPDATE paimon_views SET view_schema = ? WHERE {_OF_VIEW}", (changed, *self._row_key(name)))
 
+    def rename_view(self, old: Identifier, new: Identifier) -> None:
+        """See :meth:`Catalog.rename_view`."""
+        self._check_view_rename(old, new)
+        _, *names = self._row_key(new)
+        with self._database.transaction(write=True) as t:
+            if t.rows(f"SELECT 1 FROM paimon_views WHERE {_OF_VIEW}", self._row_key(new)):
+                raise AlreadyExists(f"view '{new}' already exists; drop it first")
+            change = f"UPDATE paimon_views SET database_name = ?, view_name = ? WHERE {_OF_VIEW}"
+            t.run(change, (*names, *self._row_key(old)))
+
     def drop_view(self, name: Identifier) -> None:
         """Delete a view; raises :class:`NotFound`."""
         if self.find_view(name) is None:

@@ -235,6 +235,13 @@ class RestCatalog(Catalog):
             change["query"] = query
         self._client.post({"changes": [change]}, "databases", name.database, "views", name.table)
 
+    def rename_view(self, old: Identifier, new: Identifier) -> None:
+        """See :meth:`Catalog.rename_view`."""
+        self._check_view_rename(old, new)
+        if not self._has_database(new.database):  # ``default``
+            raise self._database_not_found(new.database)
+        self._client.post({"source": _identifier(old), "destination": _identifier(new)}, "views", "rename")
+
     def drop_view(self, name: Identifier) -> None:
         """Delete a view; raises :class:`NotFound`."""
         try:

@@ -62,7 +62,7 @@ def report_failure(arguments: Sequence[str]) -> Iterator[Outcome]:
     except click.ClickException as e:
         outcome.code = _usage(e)
     except Exception as e:  # noqa: BLE001  (the last line of defence)
-        outcome.code = _failed(e, as_json, debug)
+        outcome.code = show_failure(e, as_json, debug)
 
 
 def _broken_pipe() -> int:
@@ -71,7 +71,8 @@ def _broken_pipe() -> int:
     return PIPE
 
 
-def _failed(error: Exception, as_json: bool, debug: bool) -> int:
+def show_failure(error: Exception, as_json: bool, debug: bool) -> int:
+    """Print what failed on stderr; return the exit code."""
     if debug:
         print_stderr("".join(traceback.format_exception(error)).rstrip())
     if isinstance(error, BitlakeError | OSError):
@@ -116,13 +117,10 @@ def print_stderr(text: str) -> None:
     print(text, file=sys.stderr, flush=True)
 
 
-_PART = re.compile(r"\.\d+\.part$")
-"""The end of a file's name while it is written."""
-
-
 def _one_line(error: Exception) -> str:
-    if isinstance(error, OSError) and error.strerror and error.filename:
-        return f"{_PART.sub('', str(error.filename))}: {error.strerror}"
+    if isinstance(error, OSError) and error.strerror and isinstance(error.filename, str | bytes | os.PathLike):
+        path = os.fsdecode(error.filename).removesuffix(f".{os.getpid()}.part")  # while it is written
+        return f"cannot open or write {path}: {error.strerror}"
     lines = re.sub(r"(?<![?:;])\ntable '", "; table '", str(error)).splitlines()  # a table's columns, each on a line
     if len(lines) > 2 and lines[-1].strip() == "^":  # the mark below the text: the first line names its column
         lines = [*lines[:-3], f"{lines[-3]}: {lines[-2]}"]

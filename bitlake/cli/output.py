@@ -239,7 +239,7 @@ def iso(millis: int | None) -> str | None:
 
 
 def when(text: str | None) -> str | None:
-    """A timestamp of a JSON document (see :func:`iso`) for a person, as ``--timestamp`` takes it in any time zone."""
+    """Format a timestamp of :func:`iso` for display, in UTC, as ``--timestamp`` accepts it.  None stays None."""
     return None if text is None else text.replace("T", " ")
 
 

@@ -39,7 +39,9 @@ NULL = "NULL"
 
 def cells(rows: pa.Table) -> list[list[str]]:
     """The values as strings, row by row; binary as hexadecimal digits."""
-    columns = [[_cell(v) for v in column.to_pylist()] for column in rows.columns]
+    # Python has no dates after the year 9999.
+    texts = [c.cast(pa.string()) if pa.types.is_date(c.type) else c for c in rows.columns]
+    columns = [[_cell(v) for v in column.to_pylist()] for column in texts]
     return [list(row) for row in zip(*columns, strict=True)]
 
 
@@ -208,8 +210,8 @@ class Result:
         """Run a statement and fetch at most ``limit`` rows; 0 fetches all.
 
         With the engine ``auto``, this process carries out what it does as Spark does, until Spark has been started.
-        Where DuckDB is missing, Spark runs queries.  Raises :class:`InvalidRequest` where Spark is missing, too, and
-        for errors of values (:func:`bitlake.spark.errors.spark_errors`).
+        Where DuckDB is missing, Spark runs queries.  Raises :class:`InvalidRequest` if Spark is not installed either,
+        and for data errors, such as a division by zero.
         """
         arguments.text("a statement", text)
         started = time.perf_counter()
@@ -230,12 +232,12 @@ class Result:
         if out is not None:
             starting(out)
         allow_pandas()
+        frame = lake.sql(text)
+        if not frame.columns:
+            return Result(text, pa.table({}), False, time.perf_counter() - started)
         from bitlake.spark.errors import spark_errors  # imports PySpark
 
         with spark_errors(f"running '{one_line(text, 60)}'"):
-            frame = lake.sql(text)
-            if not frame.columns:
-                return Result(text, pa.table({}), False, time.perf_counter() - started)
             rows = (frame.limit(limit + 1) if limit else frame).toArrow()
         more = 0 < limit < rows.num_rows
         return Result(text, rows.slice(0, limit) if more else rows, more, time.perf_counter() - started)

@@ -20,7 +20,7 @@ from prompt_toolkit.key_binding import KeyBindings, KeyPressEvent
 from prompt_toolkit.keys import Keys
 from sqlglot import TokenType
 
-from bitlake.cli.failures import show_error
+from bitlake.cli.failures import show_failure
 from bitlake.cli.result import Result, show_table
 from bitlake.cli.run import Run
 from bitlake.errors import BitlakeError, InvalidRequest
@@ -73,8 +73,8 @@ class Shell:
                 self._run(text.strip())
             except KeyboardInterrupt:
                 self.run.out.note("stopped")
-            except BitlakeError as e:
-                show_error(e, False)
+            except Exception as e:  # noqa: BLE001 - the session and its views are kept, whatever failed
+                show_failure(e, False, False)
 
     def _run(self, text: str) -> None:
         if not text:

@@ -29,7 +29,7 @@ from bitlake.snapshot.state import TableState
 @command("tables")
 @click.option("--names", is_flag=True, help="Print names only, without opening a table.")
 def tables(run: Run, names: bool) -> None:
-    """List the tables of the lake by database, with the rows stored and the last commit of each.
+    """List the tables of the lake by database, with each table's stored rows and last commit.
 
     Lists all databases, or the one that --database names.
 

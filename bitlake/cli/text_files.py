@@ -402,8 +402,32 @@ def _with_quotes(text: bytes) -> bytes:
 
 
 def without_non_finite(text: bytes) -> bytes:
-    """Lines of JSON with null for each text of NaN and infinities, and for those that are not in quotes."""
+    """Replace NaN and infinities in lines of JSON, quoted or not, with null; also in columns of text."""
     return _NON_FINITE_TEXT.sub(b"null", _with_quotes(text))
+
+
+def with_doubles(schema: pa.Schema, text: bytes) -> pa.Schema:
+    """Make integers DOUBLE in the columns that have NaN or infinities in these lines of JSON."""
+    rows = _rows(_with_quotes(text))
+    return pa.schema(
+        [f.with_type(_doubles(f.type)) if any(_has_non_finite(r.get(f.name)) for r in rows) else f for f in schema]
+    )
+
+
+def _has_non_finite(value: Any) -> bool:
+    if isinstance(value, dict | list):
+        return any(map(_has_non_finite, value.values() if isinstance(value, dict) else value))
+    return isinstance(value, str) and value in _NON_FINITE
+
+
+def _doubles(kind: pa.DataType) -> pa.DataType:
+    if pa.types.is_integer(kind):
+        return pa.float64()
+    if pa.types.is_list(kind):
+        return pa.list_(kind.value_field.with_type(_doubles(kind.value_type)))
+    if pa.types.is_struct(kind):
+        return pa.struct([f.with_type(_doubles(f.type)) for f in kind])
+    return kind
 
 
 def read_json(text: bytes, parse: json.ParseOptions, read: json.ReadOptions | None = None) -> pa.Table:

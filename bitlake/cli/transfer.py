@@ -54,6 +54,7 @@ from bitlake.cli.text_files import (
     json_parser,
     message,
     whole,
+    with_doubles,
     without_non_finite,
 )
 from bitlake.errors import AlreadyExists, CorruptError, InvalidRequest, NotFound, StorageUnavailable
@@ -277,7 +278,10 @@ def _json_parsing(expected: pa.Schema) -> Any:
 
 
 def _with_dates(block: bytes) -> pa.RecordBatch:
-    """The rows of a block of JSON with inferred types, for these types: values that are not finite may be NULL.
+    """Parse a block of JSON with inferred types.
+
+    Only the types of the result are meant to be used: values that are not finite may be NULL.  Raises
+    :class:`pyarrow.ArrowInvalid`.
 
     Arrow infers timestamps from days, too: such columns are DATE if all values are days.
     """
@@ -296,8 +300,9 @@ def _with_dates(block: bytes) -> pa.RecordBatch:
         finite = without_non_finite(block)  # a column of numbers may have "NaN" and "Infinity"
         if finite == block:
             raise
-        block = finite
+        given, block = block, finite
         rows = parsed(json.ParseOptions(unexpected_field_behavior="infer"))
+        rows = whole(pa.Table.from_batches([rows]).cast(with_doubles(rows.schema, given)))
     times = [f.name for f in rows.schema if pa.types.is_timestamp(f.type)]
     if times:
         texts = pa.schema([(name, pa.string()) for name in times])

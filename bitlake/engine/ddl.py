@@ -484,16 +484,21 @@ def alter_view(session: Session, statement: st.AlterView) -> Any:
 
 
 def rename_view(session: Session, statement: st.RenameView) -> Any:
-    """ALTER VIEW … RENAME TO: stores the catalog's view under its new name, then deletes the old one."""
+    """Run ALTER VIEW … RENAME TO, of the session's view of that name or of the catalog's.
+
+    Raises the errors of :meth:`Catalog.rename_view`, and :class:`InvalidRequest` for another catalog, and for a view
+    that would read itself by its new name.
+    """
     if session.is_temporary(statement.name) or not session.catalog.keeps_views:
         return session.spark_view(statement)
-    old = _identifier(session, statement.name)
+    old, given = _identifier(session, statement.name), statement.new_name
+    if given.catalog is not None:
+        raise InvalidRequest(f"view '{old}' cannot move to another catalog, '{given.catalog}'")
+    new = Identifier(given.database or old.database, given.table)
     view = session.catalog.find_view(old)
-    if view is None:
-        raise NotFound(f"view '{old}' does not exist{near(old.table, session.catalog.views(old.database))}")
-    new = Identifier(statement.new_name.database or old.database, statement.new_name.table)
-    session.catalog.create_view(new, view)
-    session.catalog.drop_view(old)
+    if view is not None and new != old:
+        _check_reads_others(session, new, SqlText(view.query))
+    session.catalog.rename_view(old, new)
     return nothing()
 
 

@@ -135,7 +135,7 @@ def _replaced_scope(session: Session, state: TableState, condition: str) -> Over
     overwrites do not take either.
     """
     keys = state.schema.partition_keys
-    bound = bind(parse_predicate(condition, session.timezone), state.schema.fields, session.timezone)
+    bound = bind(parse_predicate(condition, session.literal_zone), state.schema.fields, session.literal_zone)
     spec: dict[str, Any] = {}
     present: set[str] = set()  # what <=> has beside its equality
     understood = True

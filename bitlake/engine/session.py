@@ -241,9 +241,9 @@ class Session:
 
     @property
     def literal_zone(self) -> str:
-        """The time zone by whose rules literals are read here; ``UNKNOWN`` where the engine has other rules for it.
+        """The time zone for literals that this process evaluates; ``ENGINE_ONLY`` if the engine's rules for it differ.
 
-        Conditions on such literals are then the engine's: nothing is left out by them here.
+        Conditions on such literals are then left to the engine.
         """
         return self.timezone
 

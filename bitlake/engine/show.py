@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import fnmatch
+import logging
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
@@ -11,7 +12,7 @@ import pyarrow as pa
 
 from bitlake.catalog.catalog import Identifier
 from bitlake.engine.session import Columns, Session, result
-from bitlake.errors import InvalidRequest, NotFound
+from bitlake.errors import AccessDenied, InvalidRequest, NotFound
 from bitlake.expressions.indexed import zone_of
 from bitlake.expressions.sql_text import quote, quoted
 from bitlake.expressions.tree import IndexedExpression
@@ -44,6 +45,8 @@ from bitlake.types import (
 from bitlake.types.casts import cast_values
 from bitlake.types.datatypes import TIMESTAMPS
 from bitlake.write.commit_plan import same_value
+
+log = logging.getLogger("bitlake")
 
 DESCRIBED: Columns = {"col_name": str, "data_type": str, "comment": str}
 """The columns of DESCRIBE's result."""
@@ -309,7 +312,14 @@ def extended(session: Session, statement: st.ShowTableExtended) -> pa.Table:
         table = session.table(name)
         return result(shown, [(database, name.table, False, _partition(session, table, statement))])
     names = like_names(session.catalog.tables(database), statement.like)
-    rows = [(database, n, False, _information(session.table(Identifier(database, n)), database, n)) for n in names]
+    rows = []
+    for found in names:
+        try:
+            information = _information(session.table(Identifier(database, found)), database, found)
+        except AccessDenied as e:
+            log.warning("SHOW TABLE EXTENDED leaves out table '%s.%s': %s", database, found, e)
+        else:
+            rows.append((database, found, False, information))
     return result(shown, rows)
 
 

@@ -119,8 +119,8 @@ class Columns:
             if found is not None:
                 return found
         near = difflib.get_close_matches(name.lower(), list(self.lower), 3, 0.6)
-        names = [self.lower[n][0].name for n in near] or [f.name for f in self.fields[:_LISTED]]
-        listed = ", ".join(map(repr, names)) + (" …" if not near and len(self.fields) > _LISTED else "")
+        names = [self.lower[n][0].name for n in near] or [f.name for f in self.fields[:_MOST_LISTED]]
+        listed = ", ".join(map(repr, names)) + (" …" if not near and len(self.fields) > _MOST_LISTED else "")
         raise NotFound(f"no column '{name}'; " + (f"did you mean {listed}?" if near else f"there are {listed}"))
 
     def _find(self, name: str) -> DataField | None:
@@ -132,8 +132,8 @@ class Columns:
         return same[0] if same else None
 
 
-_LISTED = 10
-"""Columns that an error lists where none has a similar name."""
+_MOST_LISTED = 10
+"""Maximum number of columns that an error lists, where none has a similar name."""
 
 
 def map_of_texts(what: str, made: DataType) -> MapType:

@@ -143,12 +143,12 @@ class EngineContext(Session):
 
     @property
     def literal_zone(self) -> str:
-        """See :attr:`Session.literal_zone`; the engine's rules are Java's."""
-        return time_zone.UNKNOWN if self._zone_differs else self.timezone
+        """See :attr:`Session.literal_zone`; ``ENGINE_ONLY`` if Java's rules for the zone differ."""
+        return time_zone.ENGINE_ONLY if self._zone_differs else self.timezone
 
     @property
     def _zone_differs(self) -> bool:
-        """Whether Java has other rules for the session's time zone than this process; compared once."""
+        """Whether Java's rules for the session's time zone differ from this process's.  Cached per zone."""
         if not self.classic:
             return False
         differs, zone = self.catalog.store.caches[_ZONES], self.timezone

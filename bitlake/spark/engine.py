@@ -46,7 +46,7 @@ from bitlake.spark.dml.merge import merge
 from bitlake.spark.errors import spark_errors
 from bitlake.spark.read import query
 from bitlake.spark.read.scan import SparkReader
-from bitlake.spark.read.temporary_views import refresh
+from bitlake.spark.read.temporary_views import follow_renamed, refresh
 from bitlake.spark.runner import watched
 from bitlake.spark.session import is_same_session, names_token_function, register_functions
 from bitlake.spark.source.data_source import refuse_tables
@@ -291,7 +291,9 @@ class _Context(EngineContext):
                 return query.other(self, statement.text)
             return query.create_view(self, st.CreateView(statement.name.table, statement.query, replace=True))
         if isinstance(statement, st.RenameView):
-            return query.other(self, statement.text)
+            renamed = query.other(self, statement.text)
+            follow_renamed(self, statement.name.table, statement.new_name.table)
+            return renamed
         with spark_errors(f"dropping view '{statement.name}'"):
             return self.spark.sql(statement.text)
 

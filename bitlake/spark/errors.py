@@ -14,7 +14,15 @@ from py4j.protocol import Py4JError, Py4JNetworkError
 from pyspark.errors import AnalysisException, ParseException, PySparkException
 from pyspark.logger import PySparkLogger
 
-from bitlake.errors import REPORTED, BitlakeError, CorruptError, InvalidRequest, NotFound, StorageUnavailable
+from bitlake.errors import (
+    REPORTED,
+    BitlakeError,
+    CorruptError,
+    InvalidRequest,
+    NotFound,
+    StorageUnavailable,
+    UnsupportedFeature,
+)
 from bitlake.metadata.schema import MissingColumn, MissingTable
 
 _NAMED = (
@@ -110,6 +118,8 @@ def spark_errors(doing: str) -> Iterator[None]:
             raise REPORTED[raised.group(1)](raised.group(2).strip()) from e
         if _SPARK_FILES.search(text):
             raise CorruptError(f"{doing}: {_first(e)}") from e
+        if "UNSUPPORTED_DATA_TYPE_FOR_ARROW_CONVERSION" in text:
+            raise UnsupportedFeature(f"{doing}: {_first(e)} Cast the column to STRING.") from e
         data = _data_error(text)
         if data is not None:
             condition, message = data

@@ -24,7 +24,9 @@ _TRANSITION = re.compile(r"at (\d{4}-\d\d-\d\dT[\d:]+)(Z|[+-][\d:]+) to (Z|[+-][
 
 
 def differs_from_java(spark: SparkSession, zone: str) -> bool:
-    """Return whether Java has other rules for a zone than this process, within the years that are compared."""
+    """Return whether Java has other rules for a zone than this process, or only Java knows it."""
+    if time_zone.find_zone(zone) is None:
+        return True
     ours = partial(time_zone.offsets_of_instants, zone)
     return not time_zone.is_fixed(zone) and time_zone.rules_differ(ours, java_offsets(spark, zone))
 

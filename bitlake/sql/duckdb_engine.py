@@ -53,7 +53,7 @@ if TYPE_CHECKING:
     from bitlake.types.time_zone import Offsets
 
 _Columns = tuple[tuple[str, tuple[DataField, ...]], ...]
-_Key = tuple[str, _Columns, str, tuple[str, ...] | None, dt.date]
+_Key = tuple[str, _Columns, str, tuple[str, ...] | None, dt.date | None]
 _TRANSLATIONS: CacheName[_Key, Translation] = CacheName("translated queries")
 """By text, columns, zone, names of the result, and the date, which a text may ask for; one takes 3 to 10 ms to make."""
 _ZONES: CacheName[tuple[str, str], bool] = CacheName("time zones")

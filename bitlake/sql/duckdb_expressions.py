@@ -20,6 +20,7 @@ from bitlake.expressions.folding import NotConstant, constant
 from bitlake.expressions.literal_comparison import beyond_long
 from bitlake.sql import spark_types as ty
 from bitlake.sql.duckdb_values import (
+    ZONE_DIFFERS,
     NotTranslatable,
     UnknownColumn,
     Value,
@@ -137,7 +138,8 @@ class Expressions:
     timezone: str
     word: Callable[..., str | None]
     pattern: Callable[[exp.Expr], str | None]
-    today: dt.date
+    today: dt.date | None
+    """None if only the engine knows the session's time zone."""
     aliases: Mapping[str, Value | None] = field(default_factory=dict)
     clash: Literal["column", "alias", "refuse", "hidden"] = "column"
     keys: Mapping[str, Value] | None = None
@@ -364,6 +366,8 @@ def _null(e: Expressions, node: exp.Null) -> Value:
 
 @translates(exp.CurrentDate, args="")
 def _today(e: Expressions, node: exp.CurrentDate) -> Value:
+    if e.today is None:
+        raise NotTranslatable(node, ZONE_DIFFERS)
     return Value(f"DATE '{e.today.isoformat()}'", ty.DATE, "current_date()")
 
 

@@ -18,12 +18,13 @@ import pyarrow as pa
 from sqlglot import exp
 
 from bitlake._clock import now_ms
+from bitlake.errors import InvalidRequest
 from bitlake.sql import duckdb_functions as _functions  # noqa: F401  (registers the functions)
 from bitlake.sql import duckdb_lists as _lists  # noqa: F401  (registers IN, AND and OR)
 from bitlake.sql import spark_types as ty
 from bitlake.sql.duckdb_expressions import Expressions, Scope, Source, alike
 from bitlake.sql.duckdb_functions import direction, group_key, is_aggregate, ordered
-from bitlake.sql.duckdb_values import NotTranslatable, Value, identifier, stored_value, widen
+from bitlake.sql.duckdb_values import ZONE_DIFFERS, NotTranslatable, Value, identifier, stored_value, widen
 from bitlake.sql.spark_types import SparkType
 from bitlake.sql.text import STRINGS, SqlText
 from bitlake.types import time_zone
@@ -85,6 +86,10 @@ def translate(
         query = queries.query(text.tree, None, {})
     except RecursionError as e:
         raise NotTranslatable(text, "it is nested too deeply") from e
+    except InvalidRequest as e:
+        if timezone != time_zone.ENGINE_ONLY or isinstance(e, NotTranslatable):
+            raise
+        raise NotTranslatable(text, ZONE_DIFFERS) from e  # a literal of the session's zone
     called = [c.name for c in query.columns] if names is None else names
     if names == UNNAMED:
         called = [c.name or f"c{i}" for i, c in enumerate(query.columns)]
@@ -95,8 +100,10 @@ def translate(
     return Translation(query.sql, tuple(map(str, called)), tuple(c.type for c in query.columns), queries.lists)
 
 
-def today(timezone: str) -> dt.date:
-    """The session's date."""
+def today(timezone: str) -> dt.date | None:
+    """The session's date; None if only the engine knows the time zone."""
+    if timezone == time_zone.ENGINE_ONLY:
+        return None
     return dt.datetime.fromtimestamp(now_ms() / 1000, time_zone.zone(timezone)).date()
 
 

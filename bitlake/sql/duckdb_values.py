@@ -28,6 +28,7 @@ _DIVIDED_SCALE = 39
 """Spark rounds a quotient of decimals to that many places first, then to those of its type."""
 RULE_YEARS_SQL = "BETWEEN TIMESTAMPTZ '{}-01-01 00:00:00+00' AND TIMESTAMPTZ '{}-01-01 00:00:00+00'".format(*RULE_YEARS)
 """SQL: an instant lies in the years in which the rules of zones are compared with Spark's before a query runs."""
+ZONE_DIFFERS = "this process and Spark have different rules for the session's time zone"
 _PLAIN = re.compile(r"(?!current_|session_|local|all$|user$|now$|grouping__id$)[a-z]\w*")
 """Names that are not Spark's own, as those of metadata columns and of functions that are called without brackets."""
 _TEXT_FORMS = {

@@ -472,7 +472,7 @@ class AlterView(Statement):
 
 
 class RenameView(Statement):
-    """ALTER VIEW … RENAME TO; the new name without a database stays in the old one's.  ``text`` is the statement."""
+    """ALTER VIEW … RENAME TO.  Without a database, the new name is in the view's.  ``text``: the statement."""
 
     name: TableName
     new_name: TableName

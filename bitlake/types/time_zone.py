@@ -76,8 +76,8 @@ _MACHINE_ZONES = ("localtime", "posixrules")
 """Files of the tz database that depend on the machine; Java knows no zones by these names."""
 
 
-UNKNOWN = "unknown rules"
-"""The name of no zone, for one whose rules are not known here: :func:`zone` raises for each time that needs them."""
+ENGINE_ONLY = "known to the engine only"
+"""A placeholder for a zone whose rules only the engine knows; :func:`zone` raises :class:`InvalidRequest` for it."""
 
 
 def zone(name: str) -> dt.tzinfo:

@@ -136,6 +136,9 @@ def test_a_folder_that_may_not_be_looked_into(tmp_path: Path, monkeypatch: pytes
     assert lake.table("more").count() == ROWS.num_rows
     with pytest.raises(AccessDenied, match="secret"):
         lake.table("secret")
+    shown = lake.sql("SHOW TABLE EXTENDED LIKE '*'", engine="duckdb")
+    assert shown["tableName"].to_pylist() == ["more", "orders"]
+    lake.sql("CALL sys.remove_orphan_files('default.*')", engine="duckdb")
 
 
 def test_branches_and_system_tables_are_resolved(lake: bitlake.Lake) -> None:

@@ -641,6 +641,10 @@ def test_views_are_kept_by_the_server(lake: Lake, server: rest_server.Server) ->
         engine="duckdb",
     )
     assert server.views["default", "v"]["dialects"]["flink"] == "SELECT 1"
+    stored = server.views["default", "v"]
+    lake.sql("ALTER VIEW v RENAME TO w", engine="duckdb")
+    assert server.views == {("default", "w"): stored}
+    lake.sql("ALTER VIEW w RENAME TO v", engine="duckdb")
     lake.sql("DROP VIEW v", engine="duckdb")
     assert not server.views
     with pytest.raises(NotFound, match="view 'v' does not exist"):

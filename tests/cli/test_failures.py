@@ -42,7 +42,7 @@ def test_a_name_that_is_nearly_right(cli: Cli) -> None:
 
 def test_a_file_that_cannot_be_written(cli: Cli) -> None:
     said = one_line(cli("explain", "orders", "--html", "/nowhere/x.html", code=1).err)
-    assert said == "error: /nowhere/x.html: No such file or directory"
+    assert said == "error: cannot open or write /nowhere/x.html: No such file or directory"
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 
 from bitlake.cli.output import Screen
-from bitlake.cli.result import Result, json_lines, show_table
+from bitlake.cli.result import Result, cells, json_lines, show_table
 
 WHEN = dt.datetime(2026, 1, 2, 3, 4, 5, 6)
 CASES = {
@@ -46,6 +46,11 @@ def test_values(name: str, cut: int) -> None:
     if name == "maps":
         wanted = [None if v is None else dict(v) for v in column.to_pylist()]
     assert [json.loads(line) for line in lines] == [{"a": v, 'b"': v} for v in wanted]
+
+
+def test_dates_that_python_does_not_have_are_shown() -> None:
+    rows = pa.table({"d": pa.array([0, 2_932_896 + 100_000, None], pa.int32()).cast(pa.date32())})
+    assert cells(rows) == [["1970-01-01"], ["10273-10-15"], ["NULL"]]
 
 
 def test_tables_of_several_batches_and_of_no_rows() -> None:

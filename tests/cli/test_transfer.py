@@ -404,7 +404,19 @@ def test_json_makes_a_table_with_numbers_that_are_not_finite(cli: Cli, lake: bit
     rows = lake.table("not_finite").scan().to_arrow()
     assert rows.schema.types == [pa.float64(), pa.string(), pa.date32()]
     assert str(rows["d"].to_pylist()) == "[nan, 2.5, -inf]" and rows["s"].to_pylist() == ["NaN", "x", None]
-    lake.drop_table("not_finite")
+    whole = pa.struct([("x", pa.float64()), ("n", pa.float64())])
+    types = [("d", pa.float64()), ("l", pa.list_(pa.float64())), ("st", whole), ("n", pa.int64())]
+    numbers = [{"d": 1, "l": [1], "st": {"x": 1, "n": 2}, "n": 1}]
+    numbers += [{"d": float("nan"), "l": [2, float("inf")], "st": {"x": float("nan"), "n": 3}, "n": 2}]
+    lake.create_table("numbers", pa.schema(types)).append(pa.Table.from_pylist(numbers, pa.schema(types)))
+    cli("export", "numbers", str(file), "--overwrite")
+    cli("import", "numbers_again", str(file), "--create")
+    again = lake.table("numbers_again").scan().to_arrow()
+    assert again.schema.equals(pa.schema(types)) and str(again.to_pylist()) == str(
+        lake.table("numbers").scan().to_arrow().to_pylist()
+    )
+    for name in ("not_finite", "numbers", "numbers_again"):
+        lake.drop_table(name)
 
 
 def test_json_has_numbers_that_are_not_finite_and_maps(cli: Cli, lake: bitlake.Lake, tmp_path: Path) -> None:

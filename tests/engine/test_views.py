@@ -68,6 +68,34 @@ def test_a_view_is_made_read_and_dropped(lake: bitlake.Lake, tmp_path: Path) -> 
     assert not lake_has_spark(lake) and not lake_has_spark(other)
 
 
+def test_a_view_is_renamed_with_all_that_it_has(lake: bitlake.Lake) -> None:
+    lake.create_database("e")
+    run(lake, "CREATE VIEW v COMMENT 'some' AS SELECT a FROM t WHERE a < 3")
+    run(lake, "CALL sys.alter_view_dialect('d.v', 'add', 'flink', 'SELECT 1')")
+    before = lake._catalog._database.rows("SELECT view_schema FROM paimon_views")  # type: ignore[attr-defined]
+    run(lake, "ALTER VIEW v RENAME TO e.w")
+    assert lake._catalog._database.rows("SELECT view_schema FROM paimon_views") == before  # type: ignore[attr-defined]
+    assert run(lake, "SELECT count(*) AS n FROM e.w") == [{"n": 2}] and run(lake, "SHOW VIEWS IN d") == []
+    run(lake, "ALTER VIEW e.w RENAME TO x")  # in its own database
+    assert [r["viewName"] for r in run(lake, "SHOW VIEWS IN e")] == ["x"]
+    lake.create_table("d.u", pa.schema([("a", pa.int64())]))
+    for new, kind, message in (
+        ("x", AlreadyExists, "view 'e.x' already exists; drop it first"),
+        ("d.u", AlreadyExists, "table 'd.u' already exists; drop it first"),
+        ("spark_catalog.e.z", InvalidRequest, "view 'e.x' cannot move to another catalog, 'spark_catalog'"),
+        ("no.z", NotFound, "database 'no' does not exist"),
+    ):
+        with pytest.raises(kind, match=message):
+            run(lake, f"ALTER VIEW e.x RENAME TO {new}")
+    lake.create_table("d.gone", pa.schema([("a", pa.int64())]))
+    run(lake, "CREATE VIEW reads AS SELECT a FROM d.gone")
+    lake.drop_table("d.gone")
+    with pytest.raises(InvalidRequest, match="view 'd.gone' cannot read itself"):
+        run(lake, "ALTER VIEW reads RENAME TO gone")
+    with pytest.raises(NotFound, match="table 'e.x' does not exist: it is a view; use SELECT, ALTER VIEW or DROP VIEW"):
+        run(lake, "DROP TABLE e.x")
+
+
 def test_a_view_names_its_columns(lake: bitlake.Lake, tmp_path: Path) -> None:
     """As Spark's own catalog; the names are in the query, for other readers of the view."""
     text = "SELECT b, sum(a) AS s FROM t WHERE b IS NOT NULL GROUP BY b -- per b"

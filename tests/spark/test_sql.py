@@ -247,11 +247,13 @@ def test_temporary_views_follow_their_tables(lake: bitlake.Lake) -> None:
     lake.sql("CREATE TEMPORARY VIEW late AS SELECT id FROM t WHERE at >= TIMESTAMP '2024-01-02 00:00:00'")
     lake.sql("CREATE TEMPORARY VIEW altered AS SELECT 1")
     lake.sql("ALTER VIEW altered AS SELECT max(id) FROM t")
+    lake.sql("CREATE TEMPORARY VIEW old_name AS SELECT count(*) FROM t")
+    lake.sql("ALTER VIEW old_name RENAME TO new_name")
     try:
         lake.sql("INSERT INTO t SELECT id + 2, at FROM t")
         assert lake.sql("DELETE FROM t WHERE id IN (SELECT n - 3 FROM counted)").collect()[0][0] == 1
         assert sorted(ask(lake, "SELECT * FROM rows")) == [[2], [3], [4]]
-        assert ask(lake, "SELECT * FROM counted") == [[3]]
+        assert ask(lake, "SELECT * FROM counted") == ask(lake, "SELECT * FROM new_name") == [[3]]
         lake.sql("CREATE TABLE copy (id INT)")
         lake.sql("INSERT INTO copy TABLE rows")
         lake.sql("UPDATE t SET id = 5 WHERE id = 4")
@@ -284,7 +286,7 @@ def test_temporary_views_follow_their_tables(lake: bitlake.Lake) -> None:
         lake.sql("DROP VIEW late")
     finally:
         spark.conf.set("spark.sql.session.timeZone", "UTC")
-        for name in ("rows", "counted", "former", "late", "altered"):
+        for name in ("rows", "counted", "former", "late", "altered", "old_name", "new_name"):
             spark.catalog.dropTempView(name)
 
 

@@ -28,7 +28,7 @@ from bitlake.engine.procedures.procedure import (
     table_of,
 )
 from bitlake.engine.session import Columns, Session, result
-from bitlake.errors import BitlakeError, InvalidRequest
+from bitlake.errors import AccessDenied, BitlakeError, InvalidRequest
 from bitlake.expressions.sql_text import quoted
 from bitlake.file_store_table import FileStoreTable
 from bitlake.metadata import options as opt
@@ -68,7 +68,13 @@ def _tables(session: Session, given: Any) -> list[FileStoreTable]:
     """One table, or all of ``db.*``."""
     if isinstance(given, str) and given.endswith(".*"):
         database = given.removesuffix(".*").strip("`")
-        return [table_of(session, f"`{database}`.`{name}`") for name in session.catalog.tables(database)]
+        found = []
+        for name in session.catalog.tables(database):
+            try:
+                found.append(table_of(session, f"`{database}`.`{name}`"))
+            except AccessDenied as e:
+                log.warning("table '%s.%s' is left out: %s", database, name, e)
+        return found
     return [table_of(session, given)]
 
 

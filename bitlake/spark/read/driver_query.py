@@ -49,7 +49,7 @@ from bitlake.spark.types import spark_arrow_schema
 from bitlake.sql.duckdb_engine import needs_zone_rules, rows_within, translate_over, zone_differs
 from bitlake.sql.duckdb_translation import UNNAMED, Translation
 from bitlake.sql.duckdb_values import NotTranslatable
-from bitlake.types import AtomicType
+from bitlake.types import AtomicType, time_zone
 from bitlake.types.datatypes import BINARIES, STRINGS
 
 QUERY_ROWS = 2_000_000
@@ -147,7 +147,7 @@ def driver_query(
     caches = context.catalog.store.caches
     try:
         translation, names = translate_over(
-            prepared.analysis, fields, context.database, context.timezone, caches, names=UNNAMED
+            prepared.analysis, fields, context.database, context.literal_zone, caches, names=UNNAMED
         )
         kept = caches[_RESULT_TYPES].get_or(_types_key(context, prepared), lambda: analysed().schema, _memory)
     except NotTranslatable as e:
@@ -158,7 +158,7 @@ def driver_query(
     if len(types.fields) != len(translation.types):
         return "DuckDB gives it other columns"
     if needs_zone_rules(translation) and _zone_differs(context, caches):
-        return f"DuckDB and Java have other rules for the time zone {context.timezone}"
+        return f"DuckDB and Java have different rules for the time zone {context.timezone}"
     for field, kind in zip(types.fields, translation.types, strict=True):
         if kind.sql.lower() != field.dataType.simpleString() or not is_simple(T.StructType([field])):
             return f"DuckDB gives column '{field.name}' another type than {field.dataType.simpleString()}"
@@ -215,8 +215,8 @@ def _obstacle(context: EngineContext, prepared: PreparedQuery) -> str | None:
         return f"the setting '{unknown[0]}' may change what it means"
     if not context.is_ansi:
         return "SPARK_ANSI_SQL_MODE is false"
-    if context.literal_zone != context.timezone:
-        return f"this process and Java have other rules for the time zone {context.timezone}"
+    if time_zone.find_zone(context.timezone) is None:
+        return f"only Java knows the time zone {context.timezone}"
     for scan in prepared.scans:
         table, opts = f"table '{scan.state.name}'", scan.state.schema.opts
         if type(scan) is not TableScan:

@@ -273,7 +273,7 @@ def _is_applied(
         return False
     try:
         leaf = bind(In(field.name, values.values, False, values.derived), [field], context.literal_zone)
-    except InvalidRequest:  # values of a time zone whose rules are not Java's here
+    except InvalidRequest:  # literals that only Spark can evaluate
         return False
     return leaf in conjuncts(scan.predicate)
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from pyspark.sql import SparkSession
@@ -67,6 +67,14 @@ def follow(
     if (tables or plans) and not _reach(views, plans, _key(name)):  # else its text means itself
         settings = _meaning(context)
         views[_key(name)] = _View(context, name, context.original, context.database, settings, tables, plans, plan)
+
+
+def follow_renamed(context: EngineContext, old: str, new: str) -> None:
+    """Follow a view under the name that the statement that runs has just given it."""
+    views = _views(context.spark)
+    view, plan = views.pop(_key(old), None), _plan(context, new)
+    if view is not None and plan is not None:
+        views[_key(new)] = replace(view, name=new, plan=plan)
 
 
 def _reach(views: Mapping[str, _View], names: Iterable[str], key: str) -> bool:

@@ -85,10 +85,11 @@ class StreamTarget:
             raise InvalidRequest(f"table '{table.name}' has no primary key: its rows have no kinds")
         if self.kinds is not None and self.kinds not in frame.columns:
             raise InvalidRequest(f"table '{table.name}': the stream has no column '{self.kinds}' for row kinds")
-        if self.kinds is not None and any(context.names.same(self.kinds, n) for n in state.schema.field_names):
+        same = [n for n in state.schema.field_names if self.kinds is not None and context.names.same(self.kinds, n)]
+        if same:
             raise InvalidRequest(
-                f"table '{table.name}' has a column '{self.kinds}', which cannot hold the stream's row kinds: give "
-                "theirs another name"
+                f"table '{table.name}': column '{same[0]}' has the name of the stream's column of row kinds; rename "
+                "that one in the stream, and pass its new name as kinds="
             )
         unknown = next((o for o in self.options if not o.startswith(PREFIX)), None)
         if unknown is not None:
@@ -121,12 +122,12 @@ def write_batch(
             table.commit_files(state, write_frame(context, table, state, named), "WRITE", None, batch)
             return
         if kinds is not None and isinstance(named.schema[kinds].dataType, T.StringType):
-            words, known = quoted_columns(kinds), ", ".join(KIND_NAMES)
-            place = F.array_position(F.array(*[F.lit(w) for w in KIND_NAMES]), words) - 1
-            wrong = F.format_string(
-                f"table '%s': invalid row kind '%s'; expected one of {known}", F.lit(table.name), words
+            given, known = quoted_columns(kinds), ", ".join(KIND_NAMES)
+            position = F.array_position(F.array(*[F.lit(w) for w in KIND_NAMES]), given) - 1
+            message = F.format_string(
+                f"table '%s': invalid row kind '%s'; expected one of {known}", F.lit(table.name), given
             )
-            code = F.when(place < 0, F.raise_error(wrong)).otherwise(place)
+            code = F.when(position < 0, F.raise_error(message)).otherwise(position)
             named = named.withColumn(kinds, code.cast("tinyint"))
         changes = write_changes(context, table, state, named, kinds)
         publish(table, state, changes, operation="WRITE", identifier=batch)
@@ -172,7 +173,7 @@ def start_stream(
         if query is not None:
             writer = writer.queryName(query)
         return (writer.trigger(**trigger) if trigger else writer).start()
-    except BaseException:
+    except Exception:  # not an interrupt, after which the query may run
         if created:
             target.catalog.drop_unwritten(target.name)
         raise
