@@ -87,6 +87,9 @@ def bound_leaf(node: Comparison | In | Like | IsNull, field: DataField, negated:
 
 def _bound_list(field: DataField, kind: AtomicType, values: Sequence[Any], negated: bool, timezone: str) -> Predicate:
     known = [v for v in values if v is not None]
+    if kind.root is Root.CHAR and len(known) < len(values):
+        # Spark pads the texts of a list for CHAR only if none of them is NULL.
+        known = [v for v in known if not isinstance(v, str) or len(v) == (kind.length or 1)]
     found = membership(field, kind, known, negated, timezone)  # also checks the types
     # x NOT IN (…, NULL) is FALSE or NULL
     return FALSE if negated and len(known) < len(values) else found

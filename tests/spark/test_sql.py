@@ -569,6 +569,24 @@ def test_dataframes_are_written_by_name(lake: bitlake.Lake) -> None:
         lake.write(frame, "t", "sometimes")
 
 
+def test_lists_of_char_with_null_are_not_padded(lake: bitlake.Lake) -> None:
+    """As in Spark: conditions of scans found rows that queries do not."""
+    spark = lake.spark
+    lake.sql("CREATE TABLE t (id INT, c CHAR(5))")
+    lake.sql("INSERT INTO t VALUES (1, 'a'), (2, 'ab'), (3, NULL)")
+    spark.sql("CREATE TABLE plain_chars (id INT, c CHAR(5)) USING parquet")
+    try:
+        spark.sql("INSERT INTO plain_chars VALUES (1, 'a'), (2, 'ab'), (3, NULL)")
+        for listed in ("'a', 'ab', NULL", "'a    ', 'ab', NULL", "'a', 'ab'", "'a     ', NULL"):
+            for condition in (f"c IN ({listed})", f"NOT c IN ({listed})", f"c IN ({listed}) OR id = 2"):
+                plain = rows_of(spark.sql(f"SELECT id FROM plain_chars WHERE {condition} ORDER BY id"))
+                assert ask(lake, f"SELECT id FROM t WHERE {condition} ORDER BY id") == plain, condition
+                found = lake.table("t").scan(where=condition, columns=["id"]).to_arrow()["id"].to_pylist()
+                assert sorted(found) == [row[0] for row in plain], condition
+    finally:
+        spark.sql("DROP TABLE plain_chars")
+
+
 def test_char_columns_compare_as_sql_says(lake: bitlake.Lake) -> None:
     lake.sql("CREATE TABLE t (c CHAR(5), v VARCHAR(5))")
     lake.sql("INSERT INTO t VALUES ('ab', 'ab'), ('cd   ', 'cd'), (NULL, NULL)")
