@@ -274,6 +274,15 @@ def test_literals_are_not_read_here_by_other_rules(lake: bitlake.Lake, zone: str
             assert "have different rules for" in why(lake, join.format("moments", conditions[0]))
             explained = lake.sql(f"EXPLAIN SELECT * FROM moments WHERE {conditions[3]}").collect()[0].plan
             assert re.search(r"where +id < 3000\n", explained)  # the rest of the condition still leaves files out
+            lake.sql("CREATE TABLE parts (id INT, p TIMESTAMP) PARTITIONED BY (p)")
+            literal = "TIMESTAMP '1976-07-18 12:00:00'"
+            with pytest.raises(
+                InvalidRequest, match="different rules .* time zone; write timestamps with their offset"
+            ):
+                lake.sql(f"INSERT INTO parts REPLACE WHERE p = {literal} SELECT 2 AS id, {literal} AS p")
+            lake.sql(f"INSERT INTO parts PARTITION (p = {literal}) SELECT 1 AS id")
+            assert lake.sql(f"SELECT id FROM parts WHERE p = {literal}").collect() == [(1,)]
+            lake.sql("DROP TABLE parts")
         lake.sql(f"DELETE FROM moments WHERE {conditions[1]}")
         lake.sql(f"UPDATE moments SET k = 100 WHERE {conditions[3]}")
         changed = f"SELECT id, IF({conditions[3]}, 100, k) AS k FROM plain_moments WHERE NOT ({conditions[1]})"
