@@ -63,6 +63,7 @@ GROUPS: dict[str, tuple[str, ...]] = {
         "CREATE TEMPORARY VIEW corrections AS SELECT 1 AS id, 'PAID' AS status",
         "CREATE OR REPLACE VIEW new_orders AS SELECT * FROM orders WHERE status = 'NEW'",
         "ALTER VIEW new_orders AS SELECT * FROM orders WHERE status IN ('NEW', 'OPEN')",
+        "ALTER VIEW new_orders RENAME TO open_orders",
         "SHOW VIEWS",
         "DROP VIEW IF EXISTS new_orders",
     ),

@@ -466,7 +466,8 @@ def test_a_refused_literal_is_named_with_its_kind(predicate: Predicate, message:
 def test_an_unknown_column_is_answered_with_up_to_ten_names() -> None:
     with pytest.raises(NotFound) as found:
         bind(IsNull("zzzzzz"), FIELDS)
-    assert str(found.value) == "no column 'zzzzzz'; there are " + ", ".join(f"'{f.name}'" for f in FIELDS[:10])
+    names = ", ".join(f"'{f.name}'" for f in FIELDS[:10])
+    assert str(found.value) == f"no column 'zzzzzz'; there are {names} …"
     alike = [DataField(i, f"amount{i}", parse_type("INT")) for i in range(5)]
     with pytest.raises(NotFound) as found:
         bind(IsNull("amount"), alike)

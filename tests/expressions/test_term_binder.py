@@ -118,7 +118,7 @@ def test_unknown_names_list_three_near_ones_or_ten_of_all() -> None:
     assert str(e.value).endswith("there are " + ", ".join(f"'column{i}'" for i in range(6)))
     with pytest.raises(NotFound) as e:
         columns(*(f"column{i}" for i in range(12))).field("zzz")
-    assert str(e.value).endswith("there are " + ", ".join(f"'column{i}'" for i in range(10)))
+    assert str(e.value).endswith("there are " + ", ".join(f"'column{i}'" for i in range(10)) + " …")
 
 
 def test_a_key_that_a_map_does_not_have_is_null() -> None:
