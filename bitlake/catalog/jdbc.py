@@ -608,7 +608,8 @@ class JdbcCatalog(Catalog):
             if t.rows(f"SELECT 1 FROM paimon_views WHERE {_OF_VIEW}", self._row_key(new)):
                 raise AlreadyExists(f"view '{new}' already exists; drop it first")
             change = f"UPDATE paimon_views SET database_name = ?, view_name = ? WHERE {_OF_VIEW}"
-            t.run(change, (*names, *self._row_key(old)))
+            if not t.run(change, (*names, *self._row_key(old))):  # another client has dropped it since
+                raise NotFound(f"view '{old}' does not exist")
 
     def drop_view(self, name: Identifier) -> None:
         """Delete a view; raises :class:`NotFound`."""

@@ -85,12 +85,12 @@ def zone(name: str) -> dt.tzinfo:
 
     Raises :class:`InvalidRequest` if it is unknown.
     """
-    known_zone = find_zone(arguments.text("a time zone", name))
     if name == ENGINE_ONLY:
         raise InvalidRequest(
             "this process and Spark have different rules for the session's time zone; write timestamps with their "
             "offset, such as '2026-12-01 12:00:00-07:00'"
         )
+    known_zone = find_zone(arguments.text("a time zone", name))
     if known_zone is None:
         raise InvalidRequest(
             f"unknown time zone '{name}'; give a name such as 'Europe/Paris' or an offset like '+02:00'"

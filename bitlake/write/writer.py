@@ -61,8 +61,10 @@ def fit(table: str, rows: pa.Table, schema: TableSchema) -> pa.Table:
         raise InvalidRequest(f"table '{table}': {e}") from e
     for i, field in enumerate(schema.fields):
         if field.name in columns:
-            fitted = fit_length(table, conformed.column(i), field)
-            conformed = conformed.set_column(i, conformed.schema.field(i), fitted)
+            column = conformed.column(i)
+            fitted = fit_length(table, column, field)
+            if fitted is not column:
+                conformed = conformed.set_column(i, conformed.schema.field(i), fitted)
     return conformed
 
 
